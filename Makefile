@@ -1,0 +1,104 @@
+# Everything this repository can do for you. `make help` lists the targets.
+# Needed: Go, git and make. Whatever else a target uses, it builds itself from
+# the pinned tool modules; what can't be built (a container engine) is named by
+# `make check`, and skipped loudly.
+
+SHELL := /bin/sh
+GO ?= go
+export CGO_ENABLED ?= 0
+
+BINARIES := nstance-server nstance-agent nstance-admin
+DEV_BINARIES := dev dev-s3
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+BUF := $(GO) tool -modfile=.ci/tools/buf.mod buf
+LINT := $(GO) tool -modfile=.ci/tools/golangci-lint.mod golangci-lint
+TOOL := $(GO) tool -modfile=go.tools.mod
+
+# The race detector needs a C compiler on most platforms. Without one the tests
+# still run, and say what is missing.
+CC_FOUND := $(shell command -v $$($(GO) env CC) 2>/dev/null)
+ifneq ($(CC_FOUND),)
+TEST := CGO_ENABLED=1 $(GO) test -race
+else
+TEST := $(GO) test
+endif
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-zA-Z0-9_-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: check
+check: ## Say what this machine lacks, and what that costs
+	@.ci/check
+
+.PHONY: build $(BINARIES)
+build: $(addprefix bin/,$(BINARIES) $(DEV_BINARIES)) ## Build every binary into bin/
+$(BINARIES): %: bin/%
+
+# Go knows best what is out of date.
+.PHONY: always
+always:
+bin/%: always
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
+
+.PHONY: test
+test: ## Run every test that needs no container engine, race detector on
+ifeq ($(CC_FOUND),)
+	@echo "no C compiler: running the tests WITHOUT the race detector" >&2
+endif
+	$(TEST) -timeout 10m ./...
+
+.PHONY: fuzz
+fuzz: ## Fuzz every parser for FUZZTIME each (default 10s)
+	@.ci/fuzz $(or $(FUZZTIME),10s)
+
+.PHONY: generate
+generate: ## Regenerate the code generated from proto/
+	$(BUF) generate
+
+.PHONY: verify
+verify: generate ## Regenerate, tidy and format; fail if that changes anything
+	@.ci/proto
+	$(GO) mod tidy
+	gofmt -w $$(git ls-files '*.go' | grep -v '\.pb\.go$$')
+	@.ci/clean-tree
+
+.PHONY: lint
+lint: ## Run go vet and golangci-lint
+	$(GO) vet -tags integration ./...
+	$(LINT) run --build-tags integration ./...
+
+.PHONY: vulncheck
+vulncheck: ## Check for known vulnerabilities, where the database can be reached
+	@.ci/vulncheck
+
+.PHONY: e2e
+e2e: build ## Tell the stories of the main job with real processes (and containers where an engine answers)
+	$(GO) test -tags integration -count=1 -timeout 25m -v ./integration/mainjob
+
+.PHONY: bench
+bench: build ## Print every figure we measure ourselves by
+	$(GO) run ./integration/bench $(BENCH)
+
+.PHONY: ci
+ci: ## What continuous integration runs
+	@.ci/steps
+
+.PHONY: dev dev-server
+dev: dev-server ## The development stack in the foreground; Ctrl-C stops all of it
+dev-server: build ## The same, without Kubernetes
+	bin/dev run
+
+.PHONY: dev-up dev-down dev-status clean-dev
+dev-up: build ## Start the development stack in the background and wait until its groups are at size
+	bin/dev up
+dev-down: ## Stop it, leaving nothing behind
+	@if [ -x bin/dev ]; then bin/dev down; else echo "bin/dev is not built: nothing was started from here"; fi
+dev-status: ## Say what of it runs
+	@if [ -x bin/dev ]; then bin/dev status; else echo "bin/dev is not built: nothing was started from here"; fi
+clean-dev: dev-down ## Stop it and remove its state and logs
+	rm -rf temp
