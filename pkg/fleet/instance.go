@@ -1,0 +1,81 @@
+package fleet
+
+import "time"
+
+// Instance is the durable record of one instance: the truth about it, one
+// object in storage. The leader alone writes it, always with Rev one higher, so
+// that its bytes and its etag change on every write and a writer that lost a
+// reply can recognise its own work by Writer and Rev.
+type Instance struct {
+	ID       InstanceID `json:"id"`
+	Tenant   string     `json:"tenant"`
+	Group    string     `json:"group"`
+	OnDemand bool       `json:"on_demand,omitempty"`
+
+	Phase  Phase  `json:"phase"`
+	Reason string `json:"reason,omitempty"`
+
+	Epoch  uint64 `json:"epoch"`
+	Rev    uint64 `json:"rev"`
+	Writer string `json:"writer"`
+
+	CreatedAt       time.Time  `json:"created_at"`
+	RegisteredAt    *time.Time `json:"registered_at,omitempty"`
+	PublicKeySHA256 string     `json:"public_key_sha256,omitempty"`
+	Hostname        string     `json:"hostname,omitempty"`
+	IPs             []string   `json:"ips,omitempty"`
+
+	Provider  ProviderRef `json:"provider"`
+	Hashes    Hashes      `json:"hashes"`
+	Drain     *Drain      `json:"drain,omitempty"`
+	DeletedAt *time.Time  `json:"deleted_at,omitempty"`
+}
+
+// ProviderRef is what the record knows of the VM. CreateAttemptedAt is set, and
+// durable, before the provider is first asked.
+type ProviderRef struct {
+	ID                string     `json:"id,omitempty"`
+	Subnet            string     `json:"subnet,omitempty"`
+	InstanceType      string     `json:"instance_type,omitempty"`
+	CreateAttemptedAt *time.Time `json:"create_attempted_at,omitempty"`
+}
+
+// Hashes tell what configuration an instance was built with. A different Infra
+// hash asks for a rotation; a different Runtime hash for a push of files.
+type Hashes struct {
+	Infra   string `json:"infra"`
+	Runtime string `json:"runtime"`
+}
+
+// Drain is the plan to take work off an instance. DeleteAt is when it goes at
+// the latest.
+type Drain struct {
+	Reason   string     `json:"reason"`
+	DeleteAt time.Time  `json:"delete_at"`
+	AckedAt  *time.Time `json:"acked_at,omitempty"`
+}
+
+// GroupKey names the group that the instance belongs to.
+func (i Instance) GroupKey() GroupKey { return GroupKey{Tenant: i.Tenant, Name: i.Group} }
+
+// Clone returns a copy that shares no memory with i.
+func (i Instance) Clone() Instance {
+	i.RegisteredAt = clone(i.RegisteredAt)
+	i.DeletedAt = clone(i.DeletedAt)
+	i.Provider.CreateAttemptedAt = clone(i.Provider.CreateAttemptedAt)
+	i.IPs = append([]string(nil), i.IPs...)
+	if i.Drain != nil {
+		d := *i.Drain
+		d.AckedAt = clone(d.AckedAt)
+		i.Drain = &d
+	}
+	return i
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}

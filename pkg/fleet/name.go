@@ -1,0 +1,41 @@
+package fleet
+
+import (
+	"fmt"
+	"regexp"
+)
+
+// MaxNameLength is the longest cluster, shard, tenant, group or subnet pool id,
+// in characters.
+const MaxNameLength = 32
+
+// DefaultTenant is the tenant that every shard has without declaring it.
+const DefaultTenant = "default"
+
+var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// CheckName reports why s can't be a cluster, shard, tenant, group or subnet
+// pool id; nil when it can. The error states the value and the rule and leaves
+// the name of the field to the caller, who knows its path.
+func CheckName(s string) error {
+	if len(s) > MaxNameLength || !namePattern.MatchString(s) {
+		return fmt.Errorf("%.80q is not a valid id: want lowercase letters, digits and single inner hyphens, at most %d characters", s, MaxNameLength)
+	}
+	return nil
+}
+
+// GroupKey names a group within a shard. Group names are unique per tenant.
+type GroupKey struct {
+	Tenant string `json:"tenant"`
+	Name   string `json:"name"`
+}
+
+func (k GroupKey) String() string { return k.Tenant + "/" + k.Name }
+
+// Less orders keys by tenant, then name.
+func (k GroupKey) Less(o GroupKey) bool {
+	if k.Tenant != o.Tenant {
+		return k.Tenant < o.Tenant
+	}
+	return k.Name < o.Name
+}
