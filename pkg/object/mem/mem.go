@@ -1,0 +1,171 @@
+// Package mem keeps objects in memory. It is the store of tests and benchmarks:
+// strictly consistent, without I/O, and usable inside a testing/synctest bubble.
+// Faults are injected by wrapping it, see objecttest.
+package mem
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object"
+)
+
+// defaultPageSize is S3's.
+const defaultPageSize = 1000
+
+// Config is what a Store may be given. The zero value is a store without latency.
+type Config struct {
+	// Latency is how long each request takes; half of it passes before the
+	// request takes effect and half before the reply is there, so that a ctx
+	// that ends in the second half leaves a write applied and its reply lost.
+	Latency time.Duration
+
+	// PageSize bounds a page of a listing; 0 means 1000.
+	PageSize int
+
+	// HashETags makes an etag the hash of the body, as S3 does, so that a writer
+	// that fails to change its body is found out. Without it every write has an
+	// etag of its own.
+	HashETags bool
+}
+
+// Store implements object.Store.
+type Store struct {
+	cfg Config
+
+	mu      sync.Mutex
+	objects map[string]object.Object
+	writes  uint64
+}
+
+var _ object.Store = (*Store)(nil)
+
+// New returns an empty store.
+func New(cfg Config) *Store {
+	if cfg.PageSize == 0 {
+		cfg.PageSize = defaultPageSize
+	}
+	return &Store{cfg: cfg, objects: map[string]object.Object{}}
+}
+
+// Get implements object.Store.
+func (s *Store) Get(ctx context.Context, key string) (object.Object, error) {
+	if err := object.CheckKey(key); err != nil {
+		return object.Object{}, err
+	}
+	var o object.Object
+	var found bool
+	err := s.request(ctx, "get", key, func() {
+		o, found = s.objects[key]
+		o.Body = bytes.Clone(o.Body)
+	})
+	if err != nil {
+		return object.Object{}, err
+	}
+	if !found {
+		return object.Object{}, fmt.Errorf("get %s: %w", key, object.ErrNotFound)
+	}
+	return o, nil
+}
+
+// Put implements object.Store.
+func (s *Store) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
+	if err := object.CheckKey(key); err != nil {
+		return "", err
+	}
+	body = append([]byte{}, body...)
+	var etag object.ETag
+	var applied bool
+	err := s.request(ctx, "put", key, func() {
+		if applied = pre.Holds(s.objects[key].ETag); !applied {
+			return
+		}
+		s.writes++
+		etag = s.etag(body)
+		s.objects[key] = object.Object{
+			Info: object.Info{Key: key, ETag: etag, Size: int64(len(body)), ModTime: time.Now()},
+			Body: body,
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	if !applied {
+		return "", fmt.Errorf("put %s: %w", key, object.ErrConflict)
+	}
+	return etag, nil
+}
+
+// Delete implements object.Store.
+func (s *Store) Delete(ctx context.Context, key string) error {
+	if err := object.CheckKey(key); err != nil {
+		return err
+	}
+	return s.request(ctx, "delete", key, func() { delete(s.objects, key) })
+}
+
+// List implements object.Store. The token is the last key of the page before.
+func (s *Store) List(ctx context.Context, prefix, token string) (object.Page, error) {
+	var page object.Page
+	err := s.request(ctx, "list", prefix, func() {
+		keys := slices.Sorted(maps.Keys(s.objects))
+		keys = slices.DeleteFunc(keys, func(k string) bool { return k <= token || !strings.HasPrefix(k, prefix) })
+		if len(keys) > s.cfg.PageSize {
+			keys = keys[:s.cfg.PageSize]
+			page.Next = keys[len(keys)-1]
+		}
+		for _, k := range keys {
+			page.Objects = append(page.Objects, s.objects[k].Info)
+		}
+	})
+	if err != nil {
+		return object.Page{}, err
+	}
+	return page, nil
+}
+
+// request runs effect under the lock, in the middle of the latency.
+func (s *Store) request(ctx context.Context, verb, key string, effect func()) error {
+	if err := s.wait(ctx); err != nil {
+		return fmt.Errorf("%s %s: %w: %w", verb, key, object.ErrUnknown, err)
+	}
+	s.mu.Lock()
+	effect()
+	s.mu.Unlock()
+	if err := s.wait(ctx); err != nil {
+		return fmt.Errorf("%s %s: %w: %w", verb, key, object.ErrUnknown, err)
+	}
+	return nil
+}
+
+// wait passes half of the latency.
+func (s *Store) wait(ctx context.Context) error {
+	if s.cfg.Latency == 0 || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	t := time.NewTimer(s.cfg.Latency / 2)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Store) etag(body []byte) object.ETag {
+	if !s.cfg.HashETags {
+		return object.ETag("w" + strconv.FormatUint(s.writes, 10))
+	}
+	sum := sha256.Sum256(body)
+	return object.ETag(hex.EncodeToString(sum[:16]))
+}

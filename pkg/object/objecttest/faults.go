@@ -1,0 +1,240 @@
+package objecttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object"
+)
+
+// Fault is what becomes of a request.
+type Fault int
+
+// The faults. A read has no effect that could be lost or late, so for Get and
+// List all of them but Served mean: no answer, ErrUnknown.
+const (
+	Served    Fault = iota // passed on, and its reply returned
+	Dropped                // never reaches the store; ErrUnknown
+	ReplyLost              // reaches the store, its reply does not come back; ErrUnknown
+	Late                   // ErrUnknown now, reaches the store after Outcome.Delay
+	Hung                   // never reaches the store, and the caller waits until its ctx ends
+)
+
+// Outcome is what a Plan says of one request. The latency passes first, in any
+// case; ctx's end in it means that the request never reached the store.
+type Outcome struct {
+	Fault   Fault
+	Latency time.Duration
+	Delay   time.Duration // of a Late write, from its answer to its effect
+}
+
+// Request is what a Plan is asked about.
+type Request struct {
+	Verb object.Verb
+	Key  string // the prefix, for a List
+	Nth  int    // 1 for the first request of this verb and key
+}
+
+// Plan decides the fate of a request. It is called by one goroutine at a time.
+type Plan func(Request) Outcome
+
+// ErrInjected is wrapped beside object.ErrUnknown by every injected failure.
+var ErrInjected = errors.New("injected fault")
+
+// Faults is a Store that makes requests to another fail as a Plan says. It uses
+// nothing but the standard library's time, so it works inside a synctest bubble.
+type Faults struct {
+	inner object.Store
+	late  sync.WaitGroup
+
+	mu   sync.Mutex
+	plan Plan
+	nth  map[Request]int
+}
+
+var _ object.Store = (*Faults)(nil)
+
+// NewFaults wraps s. A nil plan serves everything.
+func NewFaults(s object.Store, plan Plan) *Faults {
+	f := &Faults{inner: s, nth: map[Request]int{}}
+	f.Set(plan)
+	return f
+}
+
+// Set replaces the plan for requests to come; nil serves everything. Late writes
+// that are under way still land.
+func (f *Faults) Set(plan Plan) {
+	if plan == nil {
+		plan = Always(Outcome{})
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.plan = plan
+}
+
+// Wait returns when every Late write has reached the store.
+func (f *Faults) Wait() { f.late.Wait() }
+
+// Always gives every request the same outcome: Always(Outcome{Fault: Dropped})
+// is a store that is down.
+func Always(o Outcome) Plan { return func(Request) Outcome { return o } }
+
+// Script gives the outcomes in turn to the writes (Put, Delete), and serves all
+// that comes after, and every read.
+func Script(outcomes ...Outcome) Plan {
+	return func(r Request) Outcome {
+		if len(outcomes) == 0 || (r.Verb != object.VerbPut && r.Verb != object.VerbDelete) {
+			return Outcome{}
+		}
+		next := outcomes[0]
+		outcomes = outcomes[1:]
+		return next
+	}
+}
+
+// Rates are the chances, each from 0 to 1 and together at most 1, of a Seeded
+// plan, and the largest latency and delay, both drawn evenly.
+type Rates struct {
+	Dropped, ReplyLost, Late, Hung float64
+	Latency, Delay                 time.Duration
+}
+
+// Seeded draws outcomes at random. They depend on the seed and the Request alone,
+// not on the order in which goroutines come to ask, so a seed replays.
+func Seeded(seed uint64, rates Rates) Plan {
+	return func(r Request) Outcome {
+		h := fnv.New64a()
+		fmt.Fprintf(h, "%s %d %s", r.Verb, r.Nth, r.Key)
+		draw := rand.New(rand.NewPCG(seed, h.Sum64()))
+		o := Outcome{Latency: upTo(draw, rates.Latency), Delay: upTo(draw, rates.Delay)}
+		p := draw.Float64()
+		for _, f := range []struct {
+			fault Fault
+			rate  float64
+		}{{Dropped, rates.Dropped}, {ReplyLost, rates.ReplyLost}, {Late, rates.Late}, {Hung, rates.Hung}} {
+			if p < f.rate {
+				o.Fault = f.fault
+				break
+			}
+			p -= f.rate
+		}
+		return o
+	}
+}
+
+func upTo(draw *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(draw.Int64N(int64(most) + 1))
+}
+
+// Get implements object.Store.
+func (f *Faults) Get(ctx context.Context, key string) (object.Object, error) {
+	if err := f.read(ctx, object.VerbGet, key); err != nil {
+		return object.Object{}, err
+	}
+	return f.inner.Get(ctx, key)
+}
+
+// List implements object.Store.
+func (f *Faults) List(ctx context.Context, prefix, token string) (object.Page, error) {
+	if err := f.read(ctx, object.VerbList, prefix); err != nil {
+		return object.Page{}, err
+	}
+	return f.inner.List(ctx, prefix, token)
+}
+
+// Put implements object.Store. Requests that the real store refuses without
+// sending them (an invalid key) are refused before any fault.
+func (f *Faults) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
+	if err := object.CheckKey(key); err != nil {
+		return "", err
+	}
+	body = append([]byte{}, body...)
+	var etag object.ETag
+	err := f.write(ctx, object.VerbPut, key, func(ctx context.Context) (err error) {
+		etag, err = f.inner.Put(ctx, key, body, pre)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return etag, nil
+}
+
+// Delete implements object.Store.
+func (f *Faults) Delete(ctx context.Context, key string) error {
+	if err := object.CheckKey(key); err != nil {
+		return err
+	}
+	return f.write(ctx, object.VerbDelete, key, func(ctx context.Context) error { return f.inner.Delete(ctx, key) })
+}
+
+func (f *Faults) read(ctx context.Context, verb object.Verb, key string) error {
+	o, err := f.begin(ctx, verb, key)
+	switch {
+	case err != nil:
+		return err
+	case o.Fault == Served:
+		return nil
+	case o.Fault == Hung:
+		<-ctx.Done()
+		return unknown(verb, key, ctx.Err())
+	default:
+		return unknown(verb, key, ErrInjected)
+	}
+}
+
+func (f *Faults) write(ctx context.Context, verb object.Verb, key string, send func(context.Context) error) error {
+	o, err := f.begin(ctx, verb, key)
+	if err != nil {
+		return err
+	}
+	switch o.Fault {
+	case Served:
+		return send(ctx)
+	case ReplyLost:
+		if err := send(ctx); err != nil {
+			return unknown(verb, key, fmt.Errorf("%w, reply was: %s", ErrInjected, err.Error())) // a kind that was lost must not show
+		}
+	case Late:
+		f.late.Go(func() {
+			time.Sleep(o.Delay)
+			// Whoever sent it has its answer, so there is no one left to tell.
+			_ = send(context.WithoutCancel(ctx))
+		})
+	case Hung:
+		<-ctx.Done()
+		return unknown(verb, key, ctx.Err())
+	case Dropped:
+	}
+	return unknown(verb, key, ErrInjected)
+}
+
+// begin asks the plan and passes the latency.
+func (f *Faults) begin(ctx context.Context, verb object.Verb, key string) (Outcome, error) {
+	f.mu.Lock()
+	id := Request{Verb: verb, Key: key}
+	f.nth[id]++
+	o := f.plan(Request{Verb: verb, Key: key, Nth: f.nth[id]})
+	f.mu.Unlock()
+	if o.Latency > 0 {
+		t := time.NewTimer(o.Latency)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return Outcome{}, unknown(verb, key, err)
+	}
+	return o, nil
+}
+
+func unknown(verb object.Verb, key string, cause error) error {
+	return fmt.Errorf("%s %s: %w: %w", verb, key, object.ErrUnknown, cause)
+}

@@ -1,0 +1,171 @@
+package s3
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
+)
+
+// DefaultRequestTimeout bounds one request when Config says nothing.
+const DefaultRequestTimeout = 30 * time.Second
+
+// The endpoint of AWS, which the client turns into the region's own, and the
+// region that stores other than AWS are told when they have none.
+const (
+	awsEndpoint   = "s3.amazonaws.com"
+	defaultRegion = "us-east-1"
+)
+
+// Limits of the connection, below the request timeout so that a dead address is
+// told from a slow store.
+const (
+	dialTimeout  = 5 * time.Second
+	idleTimeout  = time.Minute
+	idlePerHost  = 64
+	tlsHandshake = 5 * time.Second
+)
+
+// Config says which bucket, where, and as whom.
+type Config struct {
+	Bucket string
+
+	// Endpoint is an http or https URL without a path; empty means AWS.
+	Endpoint string
+
+	// Region may be empty with an Endpoint of one's own, then us-east-1.
+	Region string
+
+	// PathStyle puts the bucket in the URL's path. Without it the bucket is put in
+	// the host name where the endpoint is AWS or Google, and in the path elsewhere.
+	PathStyle bool
+
+	// Credentials. Both keys empty means the chain: the shared credentials file,
+	// then web identity, container or instance role.
+	AccessKeyID, SecretAccessKey, SessionToken string
+
+	// RequestTimeout bounds each request; 0 means DefaultRequestTimeout.
+	RequestTimeout time.Duration
+
+	// Transport is used instead of one of the store's own. It must not retry and
+	// must not decompress.
+	Transport http.RoundTripper
+}
+
+// FromEnv fills a Config from the variables that AWS's own tools read: AWS_REGION
+// or AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL,
+// AWS_S3_USE_PATH_STYLE (a boolean), AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
+// AWS_SESSION_TOKEN. getenv is os.Getenv outside of tests.
+func FromEnv(bucket string, getenv func(string) string) (Config, error) {
+	first := func(names ...string) string {
+		for _, name := range names {
+			if v := getenv(name); v != "" {
+				return v
+			}
+		}
+		return ""
+	}
+	cfg := Config{
+		Bucket:          bucket,
+		Endpoint:        first("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+		Region:          first("AWS_REGION", "AWS_DEFAULT_REGION"),
+		AccessKeyID:     getenv("AWS_ACCESS_KEY_ID"),
+		SecretAccessKey: getenv("AWS_SECRET_ACCESS_KEY"),
+		SessionToken:    getenv("AWS_SESSION_TOKEN"),
+	}
+	if v := getenv("AWS_S3_USE_PATH_STYLE"); v != "" {
+		var err error
+		if cfg.PathStyle, err = strconv.ParseBool(v); err != nil {
+			return Config{}, fmt.Errorf("read S3 settings: AWS_S3_USE_PATH_STYLE is %q, must be true or false", v)
+		}
+	}
+	return cfg, nil
+}
+
+// Validate reports every problem at once. It changes nothing and sends nothing.
+func (c Config) Validate() error {
+	var errs []error
+	if err := s3utils.CheckValidBucketNameStrict(c.Bucket); err != nil {
+		errs = append(errs, fmt.Errorf("bucket %q: %w", c.Bucket, err))
+	}
+	if c.Endpoint == "" && c.Region == "" {
+		errs = append(errs, errors.New("region is empty: AWS needs one (AWS_REGION), or set an endpoint (AWS_ENDPOINT_URL)"))
+	}
+	if _, err := parseEndpoint(c.Endpoint); err != nil {
+		errs = append(errs, err)
+	}
+	if (c.AccessKeyID == "") != (c.SecretAccessKey == "") {
+		errs = append(errs, errors.New("of access key id (AWS_ACCESS_KEY_ID) and secret access key (AWS_SECRET_ACCESS_KEY) one is empty: give both or none"))
+	}
+	if c.RequestTimeout < 0 {
+		errs = append(errs, fmt.Errorf("request timeout is %v, must not be negative", c.RequestTimeout))
+	}
+	return errors.Join(errs...)
+}
+
+// parseEndpoint accepts what Config.Endpoint says, and nothing else.
+func parseEndpoint(endpoint string) (*url.URL, error) {
+	if endpoint == "" {
+		return &url.URL{Scheme: "https", Host: awsEndpoint}, nil
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		// The parser's error quotes all it was given, which may hold a password.
+		return nil, errors.New("endpoint is not a URL, must be like https://s3.example.com:9000")
+	}
+	bare := (u.Path == "" || u.Path == "/") && u.RawQuery == "" && u.Fragment == "" && u.User == nil && u.Opaque == ""
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || !bare {
+		return nil, fmt.Errorf("endpoint %q: must be like https://s3.example.com:9000, without path, query or user", u.Redacted())
+	}
+	return u, nil
+}
+
+func (c Config) options() (string, *minio.Options, error) {
+	u, err := parseEndpoint(c.Endpoint)
+	if err != nil {
+		return "", nil, err
+	}
+	o := &minio.Options{
+		Secure:    u.Scheme == "https",
+		Region:    c.Region,
+		Transport: c.Transport,
+		// A retry would hide which of two writes landed. Reads are tried again in
+		// this package.
+		MaxRetries: 1,
+	}
+	if o.Region == "" {
+		o.Region = defaultRegion // an empty one costs a request, and makes the client retry on its own
+	}
+	if o.Transport == nil {
+		o.Transport = newTransport()
+	}
+	o.Transport = guard{o.Transport}
+	if c.PathStyle {
+		o.BucketLookup = minio.BucketLookupPath
+	}
+	if c.AccessKeyID != "" {
+		o.Creds = credentials.NewStaticV4(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)
+	} else {
+		o.Creds = credentials.NewChainCredentials([]credentials.Provider{&credentials.FileAWSCredentials{}, &credentials.IAM{}})
+	}
+	return u.Host, o, nil
+}
+
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout: tlsHandshake,
+		MaxIdleConnsPerHost: idlePerHost,
+		IdleConnTimeout:     idleTimeout,
+		ForceAttemptHTTP2:   true,
+		DisableCompression:  true, // a body must come as it was stored
+	}
+}

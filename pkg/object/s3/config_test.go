@@ -1,0 +1,100 @@
+package s3_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/nstance/nstance/pkg/object/s3"
+)
+
+func TestFromEnv(t *testing.T) {
+	env := map[string]string{
+		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key", "AWS_SESSION_TOKEN": "token",
+		"AWS_REGION": "eu-central-1", "AWS_DEFAULT_REGION": "us-west-2",
+		"AWS_ENDPOINT_URL_S3": "http://s3:9000", "AWS_ENDPOINT_URL": "http://all:9000", "AWS_S3_USE_PATH_STYLE": "true",
+	}
+	get := func(name string) string { return env[name] }
+	want := s3.Config{
+		Bucket: "bucket", Endpoint: "http://s3:9000", Region: "eu-central-1", PathStyle: true,
+		AccessKeyID: "id", SecretAccessKey: "key", SessionToken: "token",
+	}
+	if got, err := s3.FromEnv("bucket", get); err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	delete(env, "AWS_ENDPOINT_URL_S3")
+	delete(env, "AWS_REGION")
+	want.Endpoint, want.Region = "http://all:9000", "us-west-2"
+	if got, err := s3.FromEnv("bucket", get); err != nil || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	env["AWS_S3_USE_PATH_STYLE"] = "maybe"
+	if _, err := s3.FromEnv("bucket", get); err == nil || !strings.Contains(err.Error(), `AWS_S3_USE_PATH_STYLE is "maybe"`) {
+		t.Errorf("path style maybe: %v", err)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	good := s3.Config{Bucket: "bucket", Region: "eu-central-1", AccessKeyID: "id", SecretAccessKey: "key"}
+	for name, c := range map[string]struct {
+		change func(*s3.Config)
+		want   string // empty: valid
+	}{
+		"aws":              {func(*s3.Config) {}, ""},
+		"own endpoint":     {func(c *s3.Config) { c.Endpoint, c.Region = "http://127.0.0.1:8989", "" }, ""},
+		"trailing slash":   {func(c *s3.Config) { c.Endpoint = "https://s3.example.com/" }, ""},
+		"credential chain": {func(c *s3.Config) { c.AccessKeyID, c.SecretAccessKey = "", "" }, ""},
+		"no bucket":        {func(c *s3.Config) { c.Bucket = "" }, "bucket"},
+		"bad bucket":       {func(c *s3.Config) { c.Bucket = "A_b" }, `bucket "A_b"`},
+		"no region":        {func(c *s3.Config) { c.Region = "" }, "AWS_REGION"},
+		"no scheme":        {func(c *s3.Config) { c.Endpoint = "localhost:9000" }, "like https://"},
+		"ftp":              {func(c *s3.Config) { c.Endpoint = "ftp://x" }, "like https://"},
+		"path":             {func(c *s3.Config) { c.Endpoint = "https://x/bucket" }, "without path"},
+		"not a url":        {func(c *s3.Config) { c.Endpoint = "http://[::1" }, "not a URL"},
+		"half a key":       {func(c *s3.Config) { c.SecretAccessKey = "" }, "one is empty"},
+		"timeout":          {func(c *s3.Config) { c.RequestTimeout = -1 }, "negative"},
+	} {
+		cfg := good
+		c.change(&cfg)
+		err := cfg.Validate()
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if _, err := s3.New(cfg); err != nil {
+				t.Errorf("%s: new: %v", name, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want an error that says %q", name, err, c.want)
+		}
+		if _, err := s3.New(cfg); err == nil {
+			t.Errorf("%s: new accepts it", name)
+		}
+	}
+	all := s3.Config{AccessKeyID: "id", Endpoint: "x"}.Validate()
+	if all == nil || strings.Count(all.Error(), "\n") != 2 {
+		t.Errorf("three problems are reported as %v", all)
+	}
+}
+
+// FuzzEndpoint holds that an accepted endpoint names a host, and that a refusal
+// keeps a password to itself.
+func FuzzEndpoint(f *testing.F) {
+	for _, e := range []string{"", "http://a", "https://a:9000/", "http://u:hunter2@a", "a:1", "http://[::1]:9000", "http://a/%2e%2e", "http:///", "http://u:hunter2@[", "//a"} {
+		f.Add(e)
+	}
+	f.Fuzz(func(t *testing.T, endpoint string) {
+		_, err := s3.New(s3.Config{Bucket: "bucket", Region: "r", Endpoint: endpoint, AccessKeyID: "id", SecretAccessKey: "key"})
+		if err != nil {
+			if strings.Contains(endpoint, ":hunter2@") && strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("the refusal tells the password: %v", err)
+			}
+			return
+		}
+		if u, err := url.Parse(endpoint); endpoint != "" && (err != nil || u.Hostname() == "" || u.User != nil) {
+			t.Errorf("accepted %q", endpoint)
+		}
+	})
+}

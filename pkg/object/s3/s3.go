@@ -1,0 +1,261 @@
+// Package s3 keeps objects in a bucket of AWS S3, or of anything that speaks its
+// protocol and honours conditional writes: MinIO, Ceph RGW, SeaweedFS, the S3 API
+// of Google Cloud Storage. object.Probe tells whether a certain one does.
+//
+// A Put is one request with If-Match or If-None-Match: * (RFC 9110, section 13.1)
+// and is sent once; its body is signed and carries its MD5, so that what lands is
+// what was sent. How the answers are read:
+//
+//	200                       applied
+//	412                       ErrConflict
+//	404 NoSuchKey, if-match   ErrConflict: the object is absent
+//	409                       ErrUnknown: the store did not judge the precondition,
+//	                          because another request was under way; Settle sends again
+//	404 NoSuchBucket, 403, other 4xx, 5xx, no answer: ErrUnknown
+//
+// A 404 is believed only with S3's error document: a proxy's own 404 must not make
+// a full bucket look empty.
+package s3
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5" // Content-MD5 is the integrity check of S3
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+
+	"github.com/nstance/nstance/pkg/object"
+)
+
+const (
+	// pageSize is the largest that S3 gives.
+	pageSize = 1000
+
+	// Reads are tried up to readAttempts times, with doubling pauses.
+	readAttempts = 3
+	readPause    = 100 * time.Millisecond
+)
+
+// Store implements object.Store.
+type Store struct {
+	client  minio.Core
+	bucket  string
+	timeout time.Duration
+}
+
+var _ object.Store = (*Store)(nil)
+
+// New checks the config and returns the bucket's store. It sends nothing.
+func New(cfg Config) (*Store, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("open S3 bucket: %w", err)
+	}
+	endpoint, options, err := cfg.options()
+	if err != nil {
+		return nil, fmt.Errorf("open S3 bucket: %w", err)
+	}
+	client, err := minio.New(endpoint, options)
+	if err != nil {
+		return nil, fmt.Errorf("open S3 bucket: endpoint %q: %w", cfg.Endpoint, err)
+	}
+	timeout := cfg.RequestTimeout
+	if timeout == 0 {
+		timeout = DefaultRequestTimeout
+	}
+	return &Store{client: minio.Core{Client: client}, bucket: cfg.Bucket, timeout: timeout}, nil
+}
+
+// Get implements object.Store.
+func (s *Store) Get(ctx context.Context, key string) (object.Object, error) {
+	if err := object.CheckKey(key); err != nil {
+		return object.Object{}, fmt.Errorf("get %s: %w", key, err)
+	}
+	var o object.Object
+	err := s.read(ctx, func(ctx context.Context) (err error) {
+		o, err = s.get(ctx, key)
+		return err
+	})
+	if err != nil {
+		return object.Object{}, fmt.Errorf("get %s: %w", key, err)
+	}
+	return o, nil
+}
+
+func (s *Store) get(ctx context.Context, key string) (object.Object, error) {
+	body, info, _, err := s.client.GetObject(ctx, s.bucket, key, minio.GetObjectOptions{})
+	if err != nil {
+		return object.Object{}, s.explain(err, object.ErrNotFound)
+	}
+	defer body.Close()
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return object.Object{}, fmt.Errorf("%w: read the body: %w", object.ErrUnknown, err)
+	}
+	if info.ETag == "" {
+		return object.Object{}, fmt.Errorf("%w: the answer has no ETag header", object.ErrUnknown)
+	}
+	info.Key = key
+	return object.Object{Info: infoOf(info, int64(len(data))), Body: data}, nil
+}
+
+// Put implements object.Store.
+func (s *Store) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
+	if err := object.CheckKey(key); err != nil {
+		return "", fmt.Errorf("put %s: %w", key, err)
+	}
+	if pre.Conditional() && !pre.Absent() && !sendable(pre.Match()) {
+		return "", fmt.Errorf("put %s: %w: no object has the etag %q", key, object.ErrConflict, pre.Match())
+	}
+	if err := ctx.Err(); err != nil {
+		return "", fmt.Errorf("put %s: %w: %w", key, object.ErrUnknown, err)
+	}
+	etag, err := s.put(ctx, key, body, pre)
+	if err != nil {
+		return "", fmt.Errorf("put %s: %w", key, err)
+	}
+	return etag, nil
+}
+
+func (s *Store) put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	opts := minio.PutObjectOptions{}
+	absent := object.ErrUnknown // what a 404 means
+	switch {
+	case pre.Absent():
+		opts.SetMatchETagExcept("*")
+	case pre.Conditional():
+		opts.SetMatchETag(string(pre.Match()))
+		absent = object.ErrConflict
+	}
+	sum, digest := md5.Sum(body), sha256.Sum256(body)
+	opts.DisableContentSha256 = true // no chunked signature: the digest of the whole is signed
+	// A reader that can't seek can't be sent twice, whatever the client thinks.
+	info, err := s.client.PutObject(ctx, s.bucket, key, io.MultiReader(bytes.NewReader(body)), int64(len(body)),
+		base64.StdEncoding.EncodeToString(sum[:]), hex.EncodeToString(digest[:]), opts)
+	switch {
+	case err != nil && pre.Conditional():
+		return "", s.explainPut(err, absent)
+	case err != nil:
+		return "", s.explain(err, absent)
+	case info.ETag == "":
+		return "", fmt.Errorf("%w: the answer has no ETag header", object.ErrUnknown)
+	}
+	return object.ETag(info.ETag), nil
+}
+
+// sendable reports whether an If-Match header can ask for this etag alone; no
+// store gives out any other ("*" would match every object).
+func sendable(e object.ETag) bool {
+	return e != "" && e != "*" && !strings.ContainsFunc(string(e), func(r rune) bool {
+		return r <= ' ' || r == '"' || r >= 0x7f
+	})
+}
+
+// Delete implements object.Store. It is sent once, as a write is.
+func (s *Store) Delete(ctx context.Context, key string) error {
+	if err := object.CheckKey(key); err != nil {
+		return fmt.Errorf("delete %s: %w", key, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("delete %s: %w: %w", key, object.ErrUnknown, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	err := s.client.RemoveObject(ctx, s.bucket, key, minio.RemoveObjectOptions{})
+	if err == nil {
+		return nil
+	}
+	if err = s.explain(err, object.ErrNotFound); errors.Is(err, object.ErrNotFound) {
+		return nil
+	}
+	return fmt.Errorf("delete %s: %w", key, err)
+}
+
+// List implements object.Store. The token is the last key of the page before.
+func (s *Store) List(ctx context.Context, prefix, token string) (object.Page, error) {
+	if strings.ContainsFunc(prefix, func(r rune) bool { return r < ' ' }) {
+		return object.Page{}, nil // no key begins like this
+	}
+	var page object.Page
+	err := s.read(ctx, func(ctx context.Context) (err error) {
+		page, err = s.list(ctx, prefix, token)
+		return err
+	})
+	if err != nil {
+		return object.Page{}, fmt.Errorf("list %s: %w", prefix, err)
+	}
+	return page, nil
+}
+
+func (s *Store) list(ctx context.Context, prefix, token string) (object.Page, error) {
+	var page object.Page
+	owner := false
+	for o := range s.client.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{
+		Prefix: prefix, Recursive: true, StartAfter: token, MaxKeys: pageSize, FetchOwner: &owner,
+	}) {
+		if o.Err != nil {
+			return object.Page{}, s.explain(o.Err, object.ErrUnknown)
+		}
+		if o.Key == "" || o.ETag == "" {
+			return object.Page{}, fmt.Errorf("%w: a listed object has no key or no etag", object.ErrUnknown)
+		}
+		page.Objects = append(page.Objects, infoOf(o, o.Size))
+		if len(page.Objects) == pageSize {
+			page.Next = o.Key // there may be no more; then the next page is empty
+			break
+		}
+	}
+	// The iteration ends in silence when its context does.
+	if err := ctx.Err(); err != nil {
+		return object.Page{}, fmt.Errorf("%w: %w", object.ErrUnknown, err)
+	}
+	return page, nil
+}
+
+func infoOf(o minio.ObjectInfo, size int64) object.Info {
+	return object.Info{Key: o.Key, ETag: object.ETag(o.ETag), Size: size, ModTime: o.LastModified}
+}
+
+// read sends a read, again when its outcome is unknown for a reason that may pass.
+func (s *Store) read(ctx context.Context, send func(context.Context) error) error {
+	for attempt, pause := 1, readPause; ; attempt, pause = attempt+1, 2*pause {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("%w: %w", object.ErrUnknown, err)
+		}
+		once, cancel := context.WithTimeout(ctx, s.timeout)
+		err := send(once)
+		cancel()
+		if err == nil || attempt == readAttempts || !passing(err) {
+			return err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+	}
+}
+
+// passing tells failures of the network and the server from those that a second
+// attempt will meet again.
+func passing(err error) bool {
+	if !errors.Is(err, object.ErrUnknown) {
+		return false
+	}
+	var answer minio.ErrorResponse
+	if !errors.As(err, &answer) {
+		return true
+	}
+	return answer.StatusCode >= http.StatusInternalServerError || answer.StatusCode == http.StatusTooManyRequests
+}

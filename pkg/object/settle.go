@@ -1,0 +1,102 @@
+package object
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The pauses between the attempts of one Settle: the first, doubling up to the
+// last. Short, because a leader whose renewal is in doubt does nothing else.
+const (
+	settleFirstPause = 50 * time.Millisecond
+	settleLastPause  = 2 * time.Second
+)
+
+// Settle is a conditional Put that survives lost replies. After an unknown
+// outcome it reads the object back and compares:
+//
+//   - body is there: the write landed; its etag is returned.
+//   - the object is still what pre asks for: the write has not landed (yet), and
+//     is sent again. Should the first one land after all, one of the two meets a
+//     changed object and is refused by the store.
+//   - anything else is there: ErrConflict. Someone else wrote; this write may
+//     have been there in between.
+//
+// It goes on until ctx ends, then returns ErrUnknown beside the context's error:
+// the write may be there, and may still land. Callers give a ctx with an end.
+//
+// body must be unique to this write, which records achieve with {epoch, rev,
+// writer}; else another's equal write would be taken for this one. pre must be
+// IfAbsent or IfMatch: an unconditional write that lands late would undo a later one.
+func Settle(ctx context.Context, s Store, key string, body []byte, pre Precondition) (ETag, error) {
+	if !pre.Conditional() {
+		return "", fmt.Errorf("settle %s: precondition is Always, must be IfAbsent or IfMatch", key)
+	}
+	etag, err := s.Put(ctx, key, body, pre)
+	if !errors.Is(err, ErrUnknown) {
+		return etag, err // a first conflict is what it says: nothing of ours was under way
+	}
+	for pause := settleFirstPause; ; pause = min(2*pause, settleLastPause) {
+		var found outcome
+		var seen error
+		etag, found, seen = readBack(ctx, s, key, body, pre)
+		switch found {
+		case landed:
+			return etag, nil
+		case changed:
+			return "", fmt.Errorf("settle %s: %w", key, ErrConflict)
+		case unchanged:
+			etag, err = s.Put(ctx, key, body, pre)
+			// A conflict here may be with our own earlier attempt: read back again.
+			if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrConflict) {
+				return etag, err
+			}
+		case unread:
+			err = seen
+		}
+		if end := sleep(ctx, pause); end != nil {
+			return "", fmt.Errorf("settle %s: %w: %w; last answer: %w", key, ErrUnknown, end, err)
+		}
+	}
+}
+
+// outcome is what a read tells of a write whose reply was lost.
+type outcome int
+
+const (
+	unread    outcome = iota // the store could not be asked
+	landed                   // the body is there
+	unchanged                // what the precondition asks for is there
+	changed                  // something else is there
+)
+
+func readBack(ctx context.Context, s Store, key string, body []byte, pre Precondition) (ETag, outcome, error) {
+	o, err := s.Get(ctx, key)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		o = Object{}
+	case err != nil:
+		return "", unread, err
+	case bytes.Equal(o.Body, body):
+		return o.ETag, landed, nil
+	}
+	if pre.Holds(o.ETag) {
+		return "", unchanged, nil
+	}
+	return "", changed, nil
+}
+
+// sleep waits for d, or returns the cause of ctx's end.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

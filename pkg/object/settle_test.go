@@ -1,0 +1,189 @@
+package object_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/mem"
+	"github.com/nstance/nstance/pkg/object/objecttest"
+)
+
+const seeds = 300
+
+// TestSettleHistories lets writers increment a counter through Settle on a store
+// that drops, delays and half-answers. Each write told of success is in the final
+// state's history, none told of conflict is there unless it was overtaken, and the
+// counter is never short of the successes.
+func TestSettleHistories(t *testing.T) {
+	for seed := range uint64(seeds) {
+		synctest.Test(t, func(t *testing.T) { settleHistory(t, seed) })
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// counter's body is "n writer": its history is kept by a store that records.
+func settleHistory(t *testing.T, seed uint64) {
+	truth := &recording{Store: mem.New(mem.Config{Latency: time.Millisecond, HashETags: seed%2 == 0})}
+	if _, err := truth.Put(t.Context(), "counter", []byte("0 -"), object.IfAbsent()); err != nil {
+		t.Fatal(err)
+	}
+	store := objecttest.NewFaults(truth, objecttest.Seeded(seed, objecttest.Rates{
+		Dropped: 0.15, ReplyLost: 0.15, Late: 0.15, Latency: 300 * time.Millisecond, Delay: time.Second,
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var mu sync.Mutex
+	told := map[string]answer{}
+	var wg sync.WaitGroup
+	for w := range 3 {
+		wg.Go(func() {
+			draw := rand.New(rand.NewPCG(seed, uint64(w)))
+			for i := range 6 {
+				body, err := incrementOnce(ctx, store, fmt.Sprintf("w%d.%d", w, i))
+				mu.Lock()
+				told[body] = answer{err, truth.last()}
+				mu.Unlock()
+				time.Sleep(time.Duration(draw.IntN(100)) * time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+	store.Wait()
+	judge(t, truth.applied, told)
+}
+
+// incrementOnce returns what it tried to write; "" when it could not even read.
+func incrementOnce(ctx context.Context, s object.Store, who string) (string, error) {
+	for {
+		o, err := s.Get(ctx, "counter")
+		if err != nil {
+			if ctx.Err() != nil {
+				return "", err
+			}
+			continue
+		}
+		digits, _, _ := strings.Cut(string(o.Body), " ")
+		n, err := strconv.Atoi(digits)
+		if err != nil {
+			return "", err
+		}
+		body := fmt.Sprintf("%d %s", n+1, who)
+		_, err = object.Settle(ctx, s, "counter", []byte(body), object.IfMatch(o.ETag))
+		return body, err
+	}
+}
+
+func judge(t *testing.T, applied []string, told map[string]answer) {
+	times := map[string]int{}
+	for i, body := range applied {
+		times[body]++
+		if digits, _, _ := strings.Cut(body, " "); digits != strconv.Itoa(i) {
+			t.Errorf("write %d is %q: an update was lost", i, body)
+		}
+	}
+	for body, a := range told {
+		err := a.err
+		switch {
+		case err == nil && times[body] != 1:
+			t.Errorf("%q was answered with success and applied %d times", body, times[body])
+		case errors.Is(err, object.ErrConflict) && (a.current == body || applied[len(applied)-1] == body):
+			t.Errorf("%q was answered with a conflict, and was there", body)
+		case err != nil && !errors.Is(err, object.ErrConflict) && !errors.Is(err, object.ErrUnknown):
+			t.Errorf("%q: %v", body, err)
+		}
+	}
+}
+
+// answer is what a writer was told, and what was in the store when it was.
+type answer struct {
+	err     error
+	current string
+}
+
+// recording remembers what was really applied, in order.
+type recording struct {
+	object.Store
+	mu      sync.Mutex
+	applied []string
+}
+
+func (r *recording) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
+	etag, err := r.Store.Put(ctx, key, body, pre)
+	if err == nil {
+		r.mu.Lock()
+		r.applied = append(r.applied, string(body))
+		r.mu.Unlock()
+	}
+	return etag, err
+}
+
+func (r *recording) last() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.applied) == 0 {
+		return ""
+	}
+	return r.applied[len(r.applied)-1]
+}
+
+// TestSettleWaitsOutAnOutage holds that Settle finishes when the store comes back,
+// without hammering it meanwhile.
+func TestSettleWaitsOutAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := mem.New(mem.Config{})
+		faults := objecttest.NewFaults(inner, objecttest.Always(objecttest.Outcome{Fault: objecttest.Dropped}))
+		store := object.NewCounting(faults)
+		time.AfterFunc(20*time.Second, func() { faults.Set(nil) })
+		start := time.Now()
+		etag, err := object.Settle(t.Context(), store, "k", []byte("mine"), object.IfAbsent())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o, err := inner.Get(t.Context(), "k"); err != nil || o.ETag != etag {
+			t.Errorf("get = %q, %v, want etag %q", o.ETag, err, etag)
+		}
+		if took := time.Since(start); took > 22*time.Second+time.Millisecond {
+			t.Errorf("settled %v after an outage of 20s, want within the longest pause", took)
+		}
+		if n := store.Counts().Total(); n > 20 {
+			t.Errorf("%d requests during an outage of 20s", n)
+		}
+	})
+}
+
+// TestSettleEndsWithItsContext holds that a hung request does not outlive ctx.
+func TestSettleEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := objecttest.NewFaults(mem.New(mem.Config{}), objecttest.Always(objecttest.Outcome{Fault: objecttest.Hung}))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := object.Settle(ctx, store, "k", []byte("mine"), object.IfAbsent())
+		if !errors.Is(err, object.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v, want unknown and deadline exceeded", err)
+		}
+		if took := time.Since(start); took != 5*time.Second {
+			t.Errorf("took %v, want 5s", took)
+		}
+	})
+}
+
+// TestSettleInvalidKey holds that what was never sent is not tried again.
+func TestSettleInvalidKey(t *testing.T) {
+	store := object.NewCounting(mem.New(mem.Config{}))
+	_, err := object.Settle(t.Context(), store, "a//b", []byte("x"), object.IfAbsent())
+	if !errors.Is(err, object.ErrInvalidKey) || store.Counts().Total() != 1 {
+		t.Errorf("error %v after %d requests, want one refusal", err, store.Counts().Total())
+	}
+}
