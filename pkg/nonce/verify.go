@@ -1,0 +1,104 @@
+package nonce
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// Want is what the server that checks a nonce accepts.
+type Want struct {
+	Kind      Kind
+	ClusterID string
+	Shard     string
+}
+
+// Verify checks a token that came from outside and returns what it says. The
+// error is one of this package's, with the values that disagree. Nothing of a
+// token is told before its signature is known to be good.
+//
+// It does not spend the nonce: see Spender.
+func Verify(pub ed25519.PublicKey, token string, want Want, now time.Time) (Claims, error) {
+	claims, err := parse(pub, token)
+	if err != nil {
+		return Claims{}, err
+	}
+	if err := claims.check(); err != nil {
+		return Claims{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if err := claims.match(want); err != nil {
+		return Claims{}, err
+	}
+	if err := claims.checkTime(now); err != nil {
+		return Claims{}, err
+	}
+	return claims, nil
+}
+
+func parse(pub ed25519.PublicKey, token string) (Claims, error) {
+	if len(token) > MaxLength {
+		return Claims{}, fmt.Errorf("%w: %d bytes long, want at most %d", ErrMalformed, len(token), MaxLength)
+	}
+	// Go's base64 skips line breaks even when strict, which would give one nonce
+	// many spellings.
+	if i := strings.IndexFunc(token, notCompact); i >= 0 {
+		return Claims{}, fmt.Errorf("%w: byte %d is no character of a JWT", ErrMalformed, i)
+	}
+	var w wire
+	parsed, err := jwt.NewParser(
+		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}),
+		jwt.WithStrictDecoding(),
+		jwt.WithoutClaimsValidation(), // it would read the clock; Verify does it
+	).ParseWithClaims(token, &w, func(*jwt.Token) (any, error) { return pub, nil })
+	if err != nil {
+		return Claims{}, refusal(parsed, err)
+	}
+	return w.claims(), nil
+}
+
+// refusal sorts the library's errors into ours.
+func refusal(parsed *jwt.Token, err error) error {
+	if errors.Is(err, jwt.ErrTokenMalformed) || parsed == nil {
+		return fmt.Errorf("%w: want three base64url parts with JSON in the first two", ErrMalformed)
+	}
+	if algorithm := parsed.Header["alg"]; algorithm != jwt.SigningMethodEdDSA.Alg() {
+		return fmt.Errorf("%w: its algorithm is %.40q", ErrAlgorithm, fmt.Sprint(algorithm))
+	}
+	return fmt.Errorf("%w: the key that signed it is not this cluster's registration key", ErrSignature)
+}
+
+func notCompact(r rune) bool {
+	return !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.", r)
+}
+
+func (c Claims) match(want Want) error {
+	if c.ClusterID != want.ClusterID {
+		return fmt.Errorf("%w: it is for %q, this is %q", ErrCluster, c.ClusterID, want.ClusterID)
+	}
+	if c.Kind != want.Kind {
+		return fmt.Errorf("%w: it is for an %s, want one for an %s", ErrKind, c.Kind, want.Kind)
+	}
+	if c.Shard != want.Shard && c.Shard != "" {
+		return fmt.Errorf("%w: it is for %q, this is %q", ErrShard, c.Shard, want.Shard)
+	}
+	return nil
+}
+
+func (c Claims) checkTime(now time.Time) error {
+	if now.Before(c.NotBefore.Add(-Leeway)) {
+		return fmt.Errorf("%w: it begins at %s, the time here is %s", ErrNotYetValid, show(c.NotBefore), show(now))
+	}
+	if now.Before(c.IssuedAt.Add(-Leeway)) {
+		return fmt.Errorf("%w: it was made at %s, the time here is %s", ErrNotYetValid, show(c.IssuedAt), show(now))
+	}
+	if !now.Before(c.ExpiresAt.Add(Leeway)) {
+		return fmt.Errorf("%w: it ended at %s, the time here is %s", ErrExpired, show(c.ExpiresAt), show(now))
+	}
+	return nil
+}
+
+func show(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,48 @@
+package pki
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// verify checks a peer's certificate against the current bundle and time, and
+// reads who it is. Only the leaf counts: our CAs sign leaves directly, so
+// whatever else the peer sent is not looked at.
+func (e Endpoint) verify(peer []*x509.Certificate, usage x509.ExtKeyUsage) (Caller, error) {
+	if len(peer) == 0 {
+		return Caller{}, fmt.Errorf("%w: the peer sent none", ErrNoCertificate)
+	}
+	now := e.Now()
+	_, err := peer[0].Verify(x509.VerifyOptions{
+		Roots:         e.Source.Bundle().pool,
+		Intermediates: x509.NewCertPool(),
+		CurrentTime:   now,
+		KeyUsages:     []x509.ExtKeyUsage{usage},
+	})
+	if err != nil {
+		return Caller{}, explain(peer[0], err, now)
+	}
+	return ParseCaller(peer[0], e.Cluster)
+}
+
+func explain(cert *x509.Certificate, err error, now time.Time) error {
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && now.Before(cert.NotBefore):
+		return fmt.Errorf("%w: %s begins at %s, the time here is %s", ErrNotYetValid, subject(cert), stamp(cert.NotBefore), stamp(now))
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Errorf("%w: %s ended at %s, the time here is %s", ErrExpired, subject(cert), stamp(cert.NotAfter), stamp(now))
+	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
+		return fmt.Errorf("%w: %s was not issued for this side of a connection", ErrWrongPeer, subject(cert))
+	default:
+		return fmt.Errorf("%w: %s: %w", ErrUntrusted, subject(cert), err)
+	}
+}
+
+func subject(cert *x509.Certificate) string {
+	return fmt.Sprintf("%.120q with serial %s", cert.Subject.String(), SerialHex(cert))
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

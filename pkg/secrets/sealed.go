@@ -1,0 +1,142 @@
+package secrets
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/nstance/nstance/pkg/object"
+)
+
+// MaxValue is the longest value of a secret, in bytes; what the smallest of the
+// usual secret stores takes.
+const MaxValue = 64 << 10
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_])?$`)
+
+// CheckName reports why s can't be a secret's name; nil when it can.
+func CheckName(s string) error {
+	if !namePattern.MatchString(s) {
+		return fmt.Errorf("%.80q is not a secret's name: want letters, digits, dots, hyphens and underscores, at most 128, neither end a dot or hyphen", s)
+	}
+	return nil
+}
+
+// SealedConfig is what a Sealed is made from.
+type SealedConfig struct {
+	Store   object.Store
+	Prefix  string // of the objects' keys; ends with a slash
+	Key     Key
+	OldKeys []Key     // decrypt only, tried in this order after Key
+	Random  io.Reader // for the nonces; safe for concurrent use
+}
+
+// Sealed keeps secrets in object storage, encrypted.
+type Sealed struct {
+	store  object.Store
+	prefix string
+	random io.Reader
+	keys   []Key
+	aeads  []cipher.AEAD // of keys; the first one seals
+}
+
+var _ Secrets = (*Sealed)(nil)
+
+// NewSealed checks the prefix and prepares the keys. It sends no request.
+func NewSealed(cfg SealedConfig) (*Sealed, error) {
+	if !strings.HasSuffix(cfg.Prefix, "/") || object.CheckKey(cfg.Prefix+"x") != nil {
+		return nil, fmt.Errorf("open secrets: prefix %.80q: want the beginning of an object key that ends with a slash, such as cluster/secret/", cfg.Prefix)
+	}
+	s := &Sealed{store: cfg.Store, prefix: cfg.Prefix, random: cfg.Random, keys: append([]Key{cfg.Key}, cfg.OldKeys...)}
+	for _, key := range s.keys {
+		if key == (Key{}) {
+			return nil, fmt.Errorf("open secrets: %w: a key was never loaded", ErrKey)
+		}
+		block, err := aes.NewCipher(key.bytes[:])
+		if err != nil {
+			return nil, fmt.Errorf("open secrets: %w", err)
+		}
+		aead, err := cipher.NewGCM(block)
+		if err != nil {
+			return nil, fmt.Errorf("open secrets: %w", err)
+		}
+		s.aeads = append(s.aeads, aead)
+	}
+	return s, nil
+}
+
+// Get implements Secrets.
+func (s *Sealed) Get(ctx context.Context, name string) ([]byte, error) {
+	if err := CheckName(name); err != nil {
+		return nil, fmt.Errorf("get secret: %w", err)
+	}
+	key := s.prefix + name
+	o, err := s.store.Get(ctx, key)
+	if errors.Is(err, object.ErrNotFound) {
+		return nil, fmt.Errorf("get secret %s: %w", key, ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get secret %s: %w", key, err)
+	}
+	value, err := s.unseal(key, o.Body)
+	if err != nil {
+		return nil, fmt.Errorf("get secret %s: %w", key, err)
+	}
+	return value, nil
+}
+
+// Create implements Secrets.
+func (s *Sealed) Create(ctx context.Context, name string, value []byte) (bool, error) {
+	if err := CheckName(name); err != nil {
+		return false, fmt.Errorf("create secret: %w", err)
+	}
+	key := s.prefix + name
+	if len(value) > MaxValue {
+		return false, fmt.Errorf("create secret %s: %d bytes, want at most %d", key, len(value), MaxValue)
+	}
+	body, err := s.seal(key, value)
+	if err != nil {
+		return false, fmt.Errorf("create secret %s: %w", key, err)
+	}
+	// The random nonce makes the body unique, as Settle asks for.
+	_, err = object.Settle(ctx, s.store, key, body, object.IfAbsent())
+	if errors.Is(err, object.ErrConflict) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("create secret %s: %w", key, err)
+	}
+	return true, nil
+}
+
+// seal puts the nonce in front of the ciphertext. 96 random bits per value are
+// safe for 2^32 values of one key, far more than a cluster has.
+func (s *Sealed) seal(key string, value []byte) ([]byte, error) {
+	nonce := make([]byte, s.aeads[0].NonceSize(), s.aeads[0].NonceSize()+len(value)+s.aeads[0].Overhead())
+	if _, err := io.ReadFull(s.random, nonce); err != nil {
+		return nil, fmt.Errorf("read randomness for a nonce: %w", err)
+	}
+	return s.aeads[0].Seal(nonce, nonce, value, []byte(key)), nil
+}
+
+func (s *Sealed) unseal(key string, body []byte) ([]byte, error) {
+	for _, aead := range s.aeads {
+		if len(body) < aead.NonceSize()+aead.Overhead() {
+			return nil, fmt.Errorf("%w: the object of %d bytes is too short for a sealed secret: restore it from a backup", ErrSealed, len(body))
+		}
+		if value, err := aead.Open(nil, body[:aead.NonceSize()], body[aead.NonceSize():], []byte(key)); err == nil {
+			return value, nil
+		}
+	}
+	sources := make([]string, 0, len(s.keys))
+	for _, k := range s.keys {
+		sources = append(sources, k.source.String())
+	}
+	return nil, fmt.Errorf("%w with the keys tried (%s): if the encryption key was changed, name the former one in old_encryption_keys; "+
+		"if the object was changed or copied from another name, restore it from a backup", ErrSealed, strings.Join(sources, ", "))
+}

@@ -1,0 +1,98 @@
+// Package secrets keeps what only servers and administrators may read, behind
+// one port, and makes the secrets that a cluster's identity rests on.
+//
+// In object storage a secret is an object at {prefix}{name}: a random 12-byte
+// nonce and after it the AES-256-GCM ciphertext (NIST SP 800-38D). The object's
+// key is the associated data, so a secret that was copied to another name does
+// not open. The encryption key never is in the bucket; it comes from where a
+// KeySource says. Former keys still open what they sealed.
+//
+// Bootstrap lets any number of servers start on an empty bucket at once and
+// agree on one CA and one registration key, without a leader: every write is
+// if-absent, and what is stored counts, not what was made.
+package secrets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/nstance/nstance/pkg/object"
+)
+
+// Why a secret, a key or the cluster's trust can't be had. Test with errors.Is;
+// failures of the storage wrap object.ErrUnknown instead and are worth a retry.
+var (
+	// ErrNotFound: there is no secret of this name.
+	ErrNotFound = errors.New("secret not found")
+	// ErrSealed: none of the encryption keys opens it.
+	ErrSealed = errors.New("secret does not decrypt")
+	// ErrKey: an encryption key is missing or has a wrong length.
+	ErrKey = errors.New("bad encryption key")
+	// ErrUnsupported: a provider that this build does not have.
+	ErrUnsupported = errors.New("not supported by this build")
+	// ErrNoTrust: the cluster has no CA or registration key yet, and the caller
+	// may not make them: start a server first.
+	ErrNoTrust = errors.New("the cluster is not set up yet: start a server first")
+	// ErrBrokenTrust: parts of the cluster's trust are missing or don't belong
+	// together. Nothing is made anew; a person has to decide.
+	ErrBrokenTrust = errors.New("the cluster's CA and keys are not in order")
+)
+
+// Secrets is the port. Names are as CheckName says. Implementations are safe for
+// concurrent use and honour ctx.
+type Secrets interface {
+	// Get returns the secret's value, which is the caller's to change, or
+	// ErrNotFound, or ErrSealed.
+	Get(ctx context.Context, name string) ([]byte, error)
+
+	// Create stores the value unless the name has one already; created says
+	// which. A lost reply is settled within ctx, which should have an end. After
+	// an error the value may be there or may still land: Get tells, and of
+	// several Creates no more than one ever counts.
+	Create(ctx context.Context, name string, value []byte) (created bool, err error)
+}
+
+// The providers of secrets.
+const (
+	ProviderObjectStorage = "object-storage"
+	providerAWSSecrets    = "aws-secrets-manager"
+	providerAWSParameters = "aws-parameter-store"
+)
+
+// Config says where secrets are kept, and gives what is needed to reach them.
+type Config struct {
+	Provider string // object-storage
+	Prefix   string // of the objects' keys; ends with a slash
+	Key      KeySource
+	OldKeys  []KeySource // decrypt only
+
+	Store     object.Store
+	Random    io.Reader // for the nonces; safe for concurrent use
+	LookupEnv func(string) (string, bool)
+}
+
+// Open reads the encryption keys, once, and returns the secrets of the provider.
+func Open(cfg Config) (Secrets, error) {
+	switch cfg.Provider {
+	case ProviderObjectStorage:
+	case providerAWSSecrets, providerAWSParameters:
+		return nil, fmt.Errorf("open secrets: provider %q is %w: want %s", cfg.Provider, ErrUnsupported, ProviderObjectStorage)
+	default:
+		return nil, fmt.Errorf("open secrets: unknown provider %.80q: want %s", cfg.Provider, ProviderObjectStorage)
+	}
+	current, err := LoadKey(cfg.Key, cfg.LookupEnv)
+	if err != nil {
+		return nil, fmt.Errorf("open secrets: encryption_key: %w", err)
+	}
+	old := make([]Key, 0, len(cfg.OldKeys))
+	for i, source := range cfg.OldKeys {
+		key, err := LoadKey(source, cfg.LookupEnv)
+		if err != nil {
+			return nil, fmt.Errorf("open secrets: old_encryption_keys[%d]: %w", i, err)
+		}
+		old = append(old, key)
+	}
+	return NewSealed(SealedConfig{Store: cfg.Store, Prefix: cfg.Prefix, Key: current, OldKeys: old, Random: cfg.Random})
+}
