@@ -1,0 +1,99 @@
+package config
+
+import (
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// defaulter sets what the text left out. That a field is zero does not mean
+// that it was left out, so it asks for the paths the decoder saw.
+type defaulter struct {
+	seen map[string]bool
+}
+
+func setDefault[T any](d defaulter, path string, field *T, value T) {
+	if !d.seen[path] {
+		*field = value
+	}
+}
+
+// applyDefaults completes s. seen holds the path of every field that was given.
+func applyDefaults(s *Shard, seen map[string]bool) {
+	d := defaulter{seen: seen}
+	setDefault(d, "cluster.secrets.provider", &s.Cluster.Secrets.Provider, SecretsObjectStorage)
+	setDefault(d, "cluster.secrets.prefix", &s.Cluster.Secrets.Prefix, "cluster/secret/")
+	d.server(&s.Server)
+	for name, image := range s.Images {
+		path := join("images", name)
+		setDefault(d, path+".sort", &image.Sort, "creation-date")
+		setDefault(d, path+".order", &image.Order, "desc")
+		s.Images[name] = image
+	}
+	for name, cert := range s.Certificates {
+		setDefault(d, join("certificates", name)+".ttl", &cert.TTL, 365*24)
+		s.Certificates[name] = cert
+	}
+	s.Defaults.Userdata = completeUserdata(s.Defaults.Userdata)
+	for name, template := range s.Templates {
+		one := 1
+		setDefault(d, join("templates", name)+".size", &template.Size, &one)
+		template.Userdata = completeUserdata(template.Userdata)
+		s.Templates[name] = template
+	}
+}
+
+func (d defaulter) server(s *Server) {
+	setDefault(d, "server.bind.health_addr", &s.Bind.Health, "0.0.0.0:8990")
+	setDefault(d, "server.bind.election_addr", &s.Bind.Election, "0.0.0.0:8991")
+	setDefault(d, "server.bind.registration_addr", &s.Bind.Registration, "0.0.0.0:8992")
+	setDefault(d, "server.bind.operator_addr", &s.Bind.Operator, "0.0.0.0:8993")
+	setDefault(d, "server.bind.agent_addr", &s.Bind.Agent, "0.0.0.0:8994")
+	bind := s.Bind.named()
+	for i, advertised := range s.Advertise.named() {
+		setDefault(d, "server.advertise."+advertised.key, advertised.value, *bind[i].value)
+	}
+	d.durations(s)
+	setDefault(d, "server.create_rate.per_second", &s.CreateRate.PerSecond, 10)
+	setDefault(d, "server.create_rate.burst", &s.CreateRate.Burst, 20)
+	setDefault(d, "server.create_rate.concurrency", &s.CreateRate.Concurrency, 16)
+	setDefault(d, "server.health.missed_reports", &s.Health.MissedReports, 3)
+}
+
+func (d defaulter) durations(s *Server) {
+	for path, def := range map[string]struct {
+		field *Duration
+		value time.Duration
+	}{
+		"leader_election.renew_interval":              {&s.LeaderElection.RenewInterval, 10 * time.Second},
+		"leader_election.lease_duration":              {&s.LeaderElection.LeaseDuration, 30 * time.Second},
+		"leader_election.fence_window":                {&s.LeaderElection.FenceWindow, time.Second},
+		"request_timeout":                             {&s.RequestTimeout, 30 * time.Second},
+		"shutdown_timeout":                            {&s.ShutdownTimeout, 10 * time.Second},
+		"health.report_interval":                      {&s.Health.ReportInterval, time.Minute},
+		"health.shutdown_grace":                       {&s.Health.ShutdownGrace, 30 * time.Second},
+		"default_drain_timeout":                       {&s.DefaultDrainTimeout, 5 * time.Minute},
+		"image_refresh_interval":                      {&s.ImageRefreshInterval, day / 4},
+		"garbage_collection.interval":                 {&s.GarbageCollection.Interval, 2 * time.Minute},
+		"garbage_collection.registration_timeout":     {&s.GarbageCollection.RegistrationTimeout, 5 * time.Minute},
+		"garbage_collection.deleted_record_retention": {&s.GarbageCollection.DeletedRecordRetention, 30 * time.Minute},
+	} {
+		setDefault(d, "server."+path, def.field, Duration(def.value))
+	}
+}
+
+// completeUserdata takes {} for not given, and fills in how the content is to
+// be read.
+func completeUserdata(u *fleet.Userdata) *fleet.Userdata {
+	if u == nil || *u == (fleet.Userdata{}) {
+		return nil
+	}
+	full := *u
+	if full.Source == "" {
+		full.Source = userdataInline
+	}
+	if full.Encoding == "" {
+		full.Encoding = encodingPlain
+	}
+	return &full
+}

@@ -1,0 +1,272 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// What a change can be refused for, beside values that are wrong in themselves.
+var (
+	// ErrRestricted: static config names the group, and the field can only be
+	// changed there.
+	ErrRestricted = errors.New("set by static config: only size, instance_type and vars of this group can be changed here")
+	// ErrNoGroup: there is no such group. A change that names a template makes it.
+	ErrNoGroup = errors.New("no such group")
+	// ErrRemoved: the group is being deleted. Naming a template makes it anew.
+	ErrRemoved = errors.New("the group is being deleted: give a template to create it anew")
+)
+
+// Change is one edit of a group. Fields that are nil stay as they are. An empty
+// InstanceType or SubnetPool, and empty Vars, fall back to what static config
+// and template say.
+type Change struct {
+	Template     *string
+	Size         *int // the new absolute size
+	InstanceType *string
+	SubnetPool   *string
+	Vars         map[string]any     // all overrides, in place of the earlier ones
+	Remove       []fleet.InstanceID // who leaves for the new size; needs Size
+}
+
+// Upsert checks a change against the shard and applies it. The error wraps
+// ErrRestricted, ErrNoGroup, ErrRemoved, or a Problems with the names of the
+// fields as paths; d is not modified. The same change twice gives the same
+// result as once.
+func (s *Shard) Upsert(d Dynamic, key fleet.GroupKey, c Change, checks Checks) (Dynamic, error) {
+	if err := s.CheckChange(d, key, c, checks); err != nil {
+		return Dynamic{}, fmt.Errorf("change group %s: %w", key, err)
+	}
+	d, err := d.Upsert(key, c)
+	if _, isStatic := s.Static(key); isStatic && err == nil {
+		entry, _ := d.Entry(key)
+		d = d.with(key, entry.narrowed())
+	}
+	return d, err
+}
+
+// CheckChange is the checking half of Upsert.
+func (s *Shard) CheckChange(d Dynamic, key fleet.GroupKey, c Change, checks Checks) error {
+	if err := fleet.CheckName(key.Name); err != nil {
+		return Problems{{Path: "group", Message: err.Error()}}
+	}
+	if !s.HasTenant(key.Tenant) {
+		return Problems{{Path: "tenant", Message: fmt.Sprintf("no such tenant %.80q %s", key.Tenant, have(s.allTenants()))}}
+	}
+	static, isStatic := s.Static(key)
+	entry, exists := d.Entry(key)
+	switch {
+	case isStatic:
+		if err := s.checkRestricted(static, c); err != nil {
+			return err
+		}
+	case !exists && c.Template == nil:
+		return ErrNoGroup
+	case entry.Removed && c.Template == nil:
+		return ErrRemoved
+	}
+	problems := checkRemove(c)
+	if len(problems) > 0 {
+		c.Remove = nil // what it did wrong is said
+	}
+	changed, err := d.Upsert(key, c)
+	if err != nil {
+		problems.addf("vars", "%v", err)
+		return problems
+	}
+	after, _ := changed.Entry(key)
+	group, wrong, _ := s.resolve(key, after)
+	if err := checks.archFits(group.InstanceType, group.Arch); err != nil {
+		problems.addf("instance_type", "%v", err)
+	}
+	return slices.Concat(problems, after.check(), wrong).sorted().Err()
+}
+
+func checkRemove(c Change) Problems {
+	var problems Problems
+	for i, id := range c.Remove {
+		if _, err := fleet.ParseID(string(id)); err != nil {
+			problems.addf(at("remove", i), "%v", err)
+		}
+	}
+	if len(c.Remove) > 0 && c.Size == nil {
+		problems.addf("size", "required beside remove: want the new size")
+	}
+	return problems
+}
+
+// checkRestricted refuses what would differ from static config. Saying the same
+// again is no change.
+func (s *Shard) checkRestricted(static Group, c Change) error {
+	if c.Template != nil && *c.Template != static.Template {
+		return fmt.Errorf("template: %w", ErrRestricted)
+	}
+	pools := []string{"", static.SubnetPool, s.effectivePool(static)}
+	if c.SubnetPool != nil && !slices.Contains(pools, *c.SubnetPool) {
+		return fmt.Errorf("subnet_pool: %w", ErrRestricted)
+	}
+	return nil
+}
+
+func (s *Shard) effectivePool(g Group) string {
+	return first(g.SubnetPool, s.Templates[g.Template].SubnetPool)
+}
+
+// restricted lists what an entry holds against the static definition of its
+// group. None of it comes from the API: the group had a life of its own before
+// static config named it, or someone edited the text.
+func (s *Shard) restricted(static Group, e Entry) Problems {
+	var problems Problems
+	ignored := func(field string, differs bool) {
+		if differs {
+			problems.addf(field, "ignored: %v", ErrRestricted)
+		}
+	}
+	ignored("template", e.Template != nil && *e.Template != static.Template)
+	ignored("subnet_pool", e.SubnetPool != nil && *e.SubnetPool != s.effectivePool(static))
+	ignored("args", e.Args != nil && !reflect.DeepEqual(Merge(e.Args), Merge(static.Args)))
+	ignored("load_balancers", e.LoadBalancers != nil && !slices.Equal(e.LoadBalancers, static.LoadBalancers))
+	ignored("drain_timeout", e.DrainTimeout != nil && (static.DrainTimeout == nil || *e.DrainTimeout != *static.DrainTimeout))
+	ignored("removed", e.Removed)
+	return problems
+}
+
+// narrowed keeps what a group that static config names can be given here.
+func (e Entry) narrowed() Entry {
+	return Entry{Size: e.Size, InstanceType: e.InstanceType, Vars: e.Vars, Leaving: e.Leaving}
+}
+
+// Upsert applies a change without asking whether the shard allows it. An entry
+// that is on its way out, or could not be read, starts anew. It fails only when
+// vars hold a value that has no JSON form. d is not modified.
+func (d Dynamic) Upsert(key fleet.GroupKey, c Change) (Dynamic, error) {
+	entry, _ := d.Entry(key)
+	if entry.Removed || entry.unread != nil {
+		entry = Entry{}
+	}
+	set(&entry.Template, c.Template)
+	set(&entry.Size, c.Size)
+	set(&entry.InstanceType, c.InstanceType)
+	set(&entry.SubnetPool, c.SubnetPool)
+	if c.Vars != nil {
+		vars, err := normalizeMap(c.Vars)
+		if err != nil {
+			return Dynamic{}, err
+		}
+		if entry.Vars = vars; len(vars) == 0 {
+			entry.Vars = nil
+		}
+	}
+	if len(c.Remove) > 0 {
+		leaving := slices.Concat(entry.Leaving, c.Remove)
+		slices.Sort(leaving)
+		entry.Leaving = slices.Compact(leaving)
+	}
+	return d.with(key, entry), nil
+}
+
+// set takes over a field that was given; its zero value clears it, but for a
+// size, where zero is a size.
+func set[T comparable](field **T, given *T) {
+	if given == nil {
+		return
+	}
+	v := *given
+	if s, isText := any(v).(string); isText && s == "" {
+		*field = nil
+		return
+	}
+	*field = &v
+}
+
+// Remove checks that a group may be deleted, and marks it so. The error wraps
+// ErrRestricted for a group that static config names, or ErrNoGroup. Deleting
+// again changes nothing; d is not modified.
+func (s *Shard) Remove(d Dynamic, key fleet.GroupKey) (Dynamic, error) {
+	if _, isStatic := s.Static(key); isStatic {
+		return Dynamic{}, fmt.Errorf("delete group %s: %w", key, ErrRestricted)
+	}
+	if _, ok := d.Entry(key); !ok {
+		return Dynamic{}, fmt.Errorf("delete group %s: %w", key, ErrNoGroup)
+	}
+	return d.Remove(key), nil
+}
+
+// Remove marks a group of its own as to be scaled to zero, with drains, and then
+// forgotten. Without an entry nothing changes. d is not modified.
+func (d Dynamic) Remove(key fleet.GroupKey) Dynamic {
+	entry, ok := d.Entry(key)
+	if !ok {
+		return d
+	}
+	if entry.unread != nil {
+		entry = Entry{}
+	}
+	entry.Removed, entry.Leaving, entry.Size = true, nil, nil
+	return d.with(key, entry)
+}
+
+// Forget drops what is kept of a group. d is not modified.
+func (d Dynamic) Forget(key fleet.GroupKey) Dynamic {
+	if _, ok := d.Entry(key); !ok {
+		return d
+	}
+	return d.without(key)
+}
+
+// Settle takes ids that have left out of the list of those that are leaving. d
+// is not modified.
+func (d Dynamic) Settle(key fleet.GroupKey, ids []fleet.InstanceID) Dynamic {
+	entry, ok := d.Entry(key)
+	if !ok || len(entry.Leaving) == 0 {
+		return d
+	}
+	entry.Leaving = slices.DeleteFunc(slices.Clone(entry.Leaving), func(id fleet.InstanceID) bool {
+		return slices.Contains(ids, id)
+	})
+	if len(entry.Leaving) == 0 {
+		entry.Leaving = nil
+	}
+	return d.with(key, entry)
+}
+
+// Adopt copies the definition of every group that last named and next does not
+// into the group's entry, if it has one, so that the group lives on as one of
+// its own with the same hashes. What the entry overrides it keeps. d is not
+// modified.
+func (d Dynamic) Adopt(last, next *Shard) Dynamic {
+	for tenant, groups := range d.Groups {
+		for name, entry := range groups {
+			key := fleet.GroupKey{Tenant: tenant, Name: name}
+			static, was := last.Static(key)
+			if _, is := next.Static(key); was && !is && entry.unread == nil {
+				d = d.with(key, entry.outliving(static))
+			}
+		}
+	}
+	return d
+}
+
+func (e Entry) outliving(static Group) Entry {
+	e = e.narrowed()
+	set(&e.Template, &static.Template)
+	set(&e.SubnetPool, &static.SubnetPool)
+	if e.Size == nil {
+		set(&e.Size, static.Size)
+	}
+	if e.InstanceType == nil {
+		set(&e.InstanceType, &static.InstanceType)
+	}
+	set(&e.DrainTimeout, static.DrainTimeout)
+	e.LoadBalancers = slices.Clone(static.LoadBalancers)
+	if static.Args != nil {
+		e.Args = Merge(static.Args)
+	}
+	if static.Vars != nil || e.Vars != nil {
+		e.Vars = Merge(static.Vars, e.Vars)
+	}
+	return e
+}

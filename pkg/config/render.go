@@ -1,0 +1,219 @@
+package config
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+const (
+	// maxRendered is how many bytes one rendering may produce in all.
+	maxRendered = 4 << 20
+	// maxWrites bounds the rounds of loops.
+	maxWrites = 1 << 18
+)
+
+// The values of a userdata's source and encoding.
+const (
+	userdataInline = "inline"
+	encodingPlain  = "plain"
+	encodingBase64 = "base64"
+	encodingGzip   = "gzip"
+)
+
+// Facts are what templates can name, as {{ .Instance.ID }}. A fact that is
+// empty counts as missing, and naming what is missing is an error; has tells
+// whether it is there: {{ if has .Instance "IP6" }}.
+type Facts struct {
+	Instance InstanceFacts
+	Cluster  ClusterFacts
+	Server   ServerFacts
+	Provider ProviderFacts
+	Vars     map[string]any    // merged
+	Image    map[string]string // the id of every image that was found, by its name in the config
+	Nonce    string            // reaches userdata only
+}
+
+// InstanceFacts describe the instance that is rendered for.
+type InstanceFacts struct{ ID, Kind, Arch, Type, Hostname, FQDN, IP4, IP6 string }
+
+// ClusterFacts describe the cluster. CACert is PEM.
+type ClusterFacts struct{ ID, CACert string }
+
+// ServerFacts say where the shard's servers are reached. An address may be a
+// list, with commas.
+type ServerFacts struct{ Shard, RegistrationAddr, AgentAddr, OperatorAddr string }
+
+// ProviderFacts are the provider as the config names it.
+type ProviderFacts struct{ Kind, Region, Zone string }
+
+// groups lists the facts with fixed names, empty ones included.
+func (f Facts) groups() map[string]map[string]string {
+	i, c, s, p := f.Instance, f.Cluster, f.Server, f.Provider
+	return map[string]map[string]string{
+		"Instance": {
+			"ID": i.ID, "Kind": i.Kind, "Arch": i.Arch, "Type": i.Type,
+			"Hostname": i.Hostname, "FQDN": i.FQDN, "IP4": i.IP4, "IP6": i.IP6,
+		},
+		"Cluster":  {"ID": c.ID, "CACert": c.CACert},
+		"Server":   {"Shard": s.Shard, "RegistrationAddr": s.RegistrationAddr, "AgentAddr": s.AgentAddr, "OperatorAddr": s.OperatorAddr},
+		"Provider": {"Kind": p.Kind, "Region": p.Region, "Zone": p.Zone},
+	}
+}
+
+// data is what a template sees: maps, in which an absent key is an error.
+func (f Facts) data(nonce bool) map[string]any {
+	out := map[string]any{"Vars": withoutNulls(f.Vars), "Image": present(f.Image)}
+	for name, fields := range f.groups() {
+		out[name] = present(fields)
+	}
+	if nonce && f.Nonce != "" {
+		out["Nonce"] = f.Nonce
+	}
+	return out
+}
+
+func present(m map[string]string) map[string]string {
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		if v != "" {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// withoutNulls drops nulls, which would come out as text that nobody wrote.
+func withoutNulls(m map[string]any) map[string]any {
+	out := make(map[string]any, len(m))
+	for k, v := range m {
+		switch v := v.(type) {
+		case nil:
+		case map[string]any:
+			out[k] = withoutNulls(v)
+		default:
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// RenderArgs renders every string in args, however deep; keys and other values
+// stay as they are. The result shares no memory with args. The error names the
+// path of the string within args.
+func RenderArgs(args map[string]any, f Facts) (map[string]any, error) {
+	v, err := newRenderer(f, false).value("args", Merge(args))
+	if err != nil {
+		return nil, err
+	}
+	return v.(map[string]any), nil
+}
+
+// RenderValue renders every string in v, which is a string, or an object or
+// array of them; path is what errors call it. It never sees the nonce.
+func RenderValue(path string, v any, f Facts) (any, error) {
+	return newRenderer(f, false).value(path, copyValue(v))
+}
+
+// RenderUserdata renders the content and encodes the result: plain as it is,
+// base64 as standard base64, gzip as a gzip stream without a timestamp, so that
+// the same facts give the same bytes.
+func RenderUserdata(u fleet.Userdata, f Facts) ([]byte, error) {
+	text, err := newRenderer(f, true).text("userdata", u.Content)
+	if err != nil {
+		return nil, err
+	}
+	switch u.Encoding {
+	case encodingPlain, "":
+		return []byte(text), nil
+	case encodingBase64:
+		return []byte(base64.StdEncoding.EncodeToString([]byte(text))), nil
+	case encodingGzip:
+		return compress(text)
+	}
+	return nil, fmt.Errorf("encode userdata: %.80q is no encoding: want plain, base64 or gzip", u.Encoding)
+}
+
+func compress(text string) ([]byte, error) {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write([]byte(text)); err != nil {
+		return nil, fmt.Errorf("compress userdata: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("compress userdata: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+type renderer struct {
+	data   map[string]any
+	bytes  int // left to produce
+	writes int // left to make
+}
+
+func newRenderer(f Facts, nonce bool) *renderer {
+	return &renderer{data: f.data(nonce), bytes: maxRendered, writes: maxWrites}
+}
+
+// value renders in place.
+func (r *renderer) value(path string, v any) (_ any, err error) {
+	switch v := v.(type) {
+	case string:
+		return r.text(path, v)
+	case map[string]any:
+		for _, k := range sortedKeys(v) {
+			if v[k], err = r.value(join(path, k), v[k]); err != nil {
+				return nil, err
+			}
+		}
+	case []any:
+		for i := range v {
+			if v[i], err = r.value(at(path, i), v[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return v, nil
+}
+
+func (r *renderer) text(path, text string) (string, error) {
+	if !strings.Contains(text, "{{") {
+		return text, nil
+	}
+	t, err := parseTemplate(text)
+	if err != nil {
+		return "", fmt.Errorf("render %s: %w", path, err)
+	}
+	out := &boundedBuffer{limits: r}
+	if err := t.Execute(out, r.data); errors.Is(err, errTooMuch) {
+		return "", fmt.Errorf("render %s: %w", path, errTooMuch)
+	} else if err != nil {
+		return "", fmt.Errorf("render %s: %s", path, tidyTemplateError(err))
+	}
+	if strings.Contains(out.text.String(), "<no value>") {
+		return "", fmt.Errorf("render %s: the text comes out with %q in it: something that it names has no value", path, "<no value>")
+	}
+	return out.text.String(), nil
+}
+
+var errTooMuch = fmt.Errorf("the template produces more than %d bytes or loops more than %d times", maxRendered, maxWrites)
+
+type boundedBuffer struct {
+	text   strings.Builder
+	limits *renderer
+}
+
+func (b *boundedBuffer) Write(p []byte) (int, error) {
+	b.limits.bytes -= len(p)
+	b.limits.writes--
+	if b.limits.bytes < 0 || b.limits.writes < 0 {
+		return 0, errTooMuch
+	}
+	return b.text.Write(p)
+}

@@ -1,0 +1,225 @@
+package config
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// Resolve merges the static groups with the dynamic ones into what each group
+// is to be. Args and vars merge defaults, template, group, dynamic entry, in
+// this order. No group shares memory with another or with s and d.
+//
+// A dynamic entry that makes no sense is reported, with a path in the dynamic
+// text, and disables its group; every other group is as it would be without it.
+// An entry whose tenant or group isn't even an id is only reported. For a group
+// that static config names the entry counts for size, instance_type, vars and
+// leaving; what else it holds, and disagrees with static config, is reported
+// and ignored.
+func (s *Shard) Resolve(d Dynamic) (map[fleet.GroupKey]fleet.Group, Problems) {
+	groups := map[fleet.GroupKey]fleet.Group{}
+	var problems Problems
+	for key := range s.keys(d) {
+		path := join(join("groups", key.Tenant), key.Name)
+		if err := checkKey(key); err != nil {
+			problems.addf(path, "%v", err)
+			continue
+		}
+		entry, _ := d.Entry(key)
+		group, wrong, ignored := s.resolve(key, entry)
+		if len(wrong) > 0 {
+			group.Disabled = wrong.Error()
+		}
+		groups[key] = group
+		for _, p := range slices.Concat(wrong, ignored) {
+			problems.addf(below(path, p.Path), "%s", p.Message)
+		}
+	}
+	return groups, problems.sorted()
+}
+
+// Orphan is a group that neither config names any more but that still has
+// instances: it is scaled to zero, with drains, and then forgotten.
+func (s *Shard) Orphan(key fleet.GroupKey) fleet.Group {
+	return fleet.Group{Key: key, Removed: true, DrainTimeout: s.Server.DefaultDrainTimeout.Std()}
+}
+
+func (s *Shard) keys(d Dynamic) map[fleet.GroupKey]bool {
+	keys := map[fleet.GroupKey]bool{}
+	for tenant, groups := range s.Groups {
+		for name := range groups {
+			keys[fleet.GroupKey{Tenant: tenant, Name: name}] = true
+		}
+	}
+	for tenant, groups := range d.Groups {
+		for name := range groups {
+			keys[fleet.GroupKey{Tenant: tenant, Name: name}] = true
+		}
+	}
+	return keys
+}
+
+func checkKey(key fleet.GroupKey) error {
+	if err := fleet.CheckName(key.Tenant); err != nil {
+		return err
+	}
+	return fleet.CheckName(key.Name)
+}
+
+func below(path, field string) string {
+	switch {
+	case field == "":
+		return path
+	case field[0] == '[':
+		return path + field
+	}
+	return path + "." + field
+}
+
+// resolve builds one group. wrong, with paths relative to the entry, is why it
+// can't be acted on; ignored is what the entry has no say in.
+func (s *Shard) resolve(key fleet.GroupKey, entry Entry) (group fleet.Group, wrong, ignored Problems) {
+	static, isStatic := s.Static(key)
+	switch {
+	case isStatic:
+		ignored = s.restricted(static, entry)
+		group, wrong = s.build(key, static, entry)
+		group.Static = true
+	case entry.Removed:
+		// What is wrong with the definition must not keep it from going.
+		group, _ = s.build(key, entry.definition(), entry)
+		group.Removed, group.Size, group.Leaving = true, 0, nil
+	default:
+		definition := entry.definition()
+		group, wrong = s.build(key, definition, entry)
+		if len(entry.unreadable) == 0 {
+			wrong = append(wrong, s.checkOwn(key, definition)...)
+		}
+	}
+	return group, wrong.sorted(), ignored
+}
+
+// definition reads an entry as the definition of a group of its own.
+func (e Entry) definition() Group {
+	return Group{
+		Template: value(e.Template), SubnetPool: value(e.SubnetPool),
+		Args: e.Args, LoadBalancers: e.LoadBalancers, DrainTimeout: e.DrainTimeout,
+	}
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// build puts the layers together. g is the definition, entry what overrides it.
+func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Problems) {
+	template := s.Templates[g.Template]
+	out := fleet.Group{
+		Key: key, Template: g.Template, Kind: template.Kind, Arch: template.Arch,
+		InstanceType:  first(value(entry.InstanceType), g.InstanceType, template.InstanceType),
+		SubnetPool:    first(g.SubnetPool, template.SubnetPool),
+		Args:          Merge(s.Defaults.Args, template.Args, g.Args),
+		Vars:          Merge(s.Defaults.Vars, template.Vars, g.Vars, entry.Vars),
+		Files:         copyFiles(template.Files),
+		LoadBalancers: slices.Clone(g.LoadBalancers),
+		DrainTimeout:  s.Server.DefaultDrainTimeout.Std(),
+		Leaving:       slices.Clone(entry.Leaving),
+	}
+	out.Subnets = slices.Clone(s.Server.SubnetPools[out.SubnetPool])
+	if g.DrainTimeout != nil {
+		out.DrainTimeout = g.DrainTimeout.Std()
+	}
+	for _, userdata := range []*fleet.Userdata{template.Userdata, s.Defaults.Userdata} {
+		if userdata != nil {
+			out.Userdata = *userdata
+			break
+		}
+	}
+	for _, size := range []*int{entry.Size, g.Size, template.Size} {
+		if size != nil {
+			out.Size = *size
+			break
+		}
+	}
+	wrong := slices.Clone(entry.unreadable)
+	if len(out.Vars) > maxVars {
+		wrong.addf("vars", "%d vars after merging: at most %d are allowed", len(out.Vars), maxVars)
+	}
+	if out.InstanceType == "" && s.Server.Provider.Kind == ProviderAWS {
+		wrong.addf("instance_type", "required with the provider aws, since the template names none")
+	}
+	hashes, err := s.Hashes(out)
+	if err != nil {
+		wrong.addf("", "hash the definition: %v", err)
+	}
+	out.Hashes = hashes
+	return out, wrong
+}
+
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// checkOwn checks the definition of a group that static config does not name.
+func (s *Shard) checkOwn(key fleet.GroupKey, g Group) Problems {
+	v := &validator{shard: s}
+	if !s.HasTenant(key.Tenant) {
+		v.addf("", "no such tenant %q %s", key.Tenant, have(s.allTenants()))
+	}
+	v.args("args", g.Args)
+	for i, lb := range g.LoadBalancers {
+		refer(v, at("load_balancers", i), "load balancer", lb, "load_balancers", s.LoadBalancers)
+	}
+	if g.Template == "" {
+		v.addf("template", "required, since static config names no such group %s", have(s.Templates))
+		return v.problems
+	}
+	if template, ok := refer(v, "template", "template", g.Template, "templates", s.Templates); ok {
+		v.ownSubnetPool(g, template)
+	}
+	return v.problems
+}
+
+// ownSubnetPool checks that the API may put a group into its subnet pool.
+func (v *validator) ownSubnetPool(g Group, t Template) {
+	allowed := v.shard.dynamicSubnetPools()
+	pool := first(g.SubnetPool, t.SubnetPool)
+	if pool == "" {
+		v.addf("subnet_pool", "required, since the template %q names none %s", g.Template, have(allowed))
+		return
+	}
+	if _, exists := v.shard.Server.SubnetPools[pool]; exists && !allowed[pool] {
+		v.addf("subnet_pool", "the subnet pool %q is not for dynamic groups %s", pool, have(allowed))
+		return
+	}
+	refer(v, "subnet_pool", "subnet pool", pool, "server.subnet_pools", allowed)
+}
+
+// dynamicSubnetPools are the pools that groups from the API may use.
+func (s *Shard) dynamicSubnetPools() map[string]bool {
+	pools := map[string]bool{}
+	for _, name := range s.Server.DynamicSubnetPools {
+		pools[name] = true
+	}
+	if len(pools) == 0 {
+		for name := range s.Server.SubnetPools {
+			pools[name] = true
+		}
+	}
+	return pools
+}
+
+func (s *Shard) allTenants() map[string]Tenant {
+	tenants := map[string]Tenant{fleet.DefaultTenant: {}}
+	maps.Copy(tenants, s.Tenants)
+	return tenants
+}

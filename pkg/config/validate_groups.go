@@ -1,0 +1,134 @@
+package config
+
+import (
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+const (
+	// MaxGroupSize is the largest size of a group.
+	MaxGroupSize    = 10_000
+	maxDrainTimeout = 24 * time.Hour
+)
+
+func (v *validator) templates() {
+	s := v.shard
+	v.args("defaults.args", s.Defaults.Args)
+	v.vars("defaults.vars", s.Defaults.Vars)
+	v.userdata("defaults.userdata", s.Defaults.Userdata)
+	for _, name := range sortedKeys(s.Templates) {
+		path, t := join("templates", name), s.Templates[name]
+		v.label(path, name)
+		v.kind(path+".kind", t.Kind)
+		v.oneOf(path+".arch", t.Arch, "amd64", "arm64")
+		if t.Size != nil {
+			between(v, path+".size", *t.Size, 0, MaxGroupSize)
+		}
+		if t.SubnetPool != "" {
+			v.subnetPool(path+".subnet_pool", t.SubnetPool)
+		}
+		if err := v.checks.archFits(t.InstanceType, t.Arch); err != nil {
+			v.addf(path+".instance_type", "%v", err)
+		}
+		v.args(path+".args", t.Args)
+		v.vars(path+".vars", t.Vars)
+		v.userdata(path+".userdata", t.Userdata)
+		v.files(path+".files", t.Files)
+	}
+}
+
+func (v *validator) kind(path, kind string) {
+	if err := fleet.CheckKind(kind); kind == "" {
+		v.addf(path, "required: want exactly three lowercase letters")
+	} else if err != nil {
+		v.addf(path, "%v", err)
+	} else if kind == fleet.OperatorKind {
+		v.addf(path, "the kind %q is reserved for operators", kind)
+	}
+}
+
+func (v *validator) subnetPool(path, name string) {
+	refer(v, path, "subnet pool", name, "server.subnet_pools", v.shard.Server.SubnetPools)
+}
+
+func (v *validator) groups() {
+	for _, tenant := range sortedKeys(v.shard.Groups) {
+		path := join("groups", tenant)
+		if !v.shard.HasTenant(tenant) && !v.isBroken("tenants") {
+			tenants := map[string]Tenant{fleet.DefaultTenant: {}}
+			for name := range v.shard.Tenants {
+				tenants[name] = Tenant{}
+			}
+			refer(v, path, "tenant", tenant, "tenants", tenants)
+		}
+		for _, name := range sortedKeys(v.shard.Groups[tenant]) {
+			v.name(join(path, name), name)
+			v.group(join(path, name), v.shard.Groups[tenant][name])
+		}
+	}
+}
+
+func (v *validator) group(path string, g Group) {
+	if g.Size != nil {
+		between(v, path+".size", *g.Size, 0, MaxGroupSize)
+	}
+	if g.DrainTimeout != nil {
+		v.duration(path+".drain_timeout", *g.DrainTimeout, 0, maxDrainTimeout)
+	}
+	v.args(path+".args", g.Args)
+	v.vars(path+".vars", g.Vars)
+	for i, lb := range g.LoadBalancers {
+		refer(v, at(path+".load_balancers", i), "load balancer", lb, "load_balancers", v.shard.LoadBalancers)
+	}
+	v.unique(path+".load_balancers", g.LoadBalancers, "the name of a load balancer")
+	if g.SubnetPool != "" {
+		v.subnetPool(path+".subnet_pool", g.SubnetPool)
+	}
+	if !v.given(path+".template", g.Template, "the name of a template") {
+		return
+	}
+	if t, ok := refer(v, path+".template", "template", g.Template, "templates", v.shard.Templates); ok {
+		v.groupOfTemplate(path, g, t)
+	}
+}
+
+// groupOfTemplate checks what a group and its template give together.
+func (v *validator) groupOfTemplate(path string, g Group, t Template) {
+	templatePath := join("templates", g.Template)
+	if g.SubnetPool == "" && t.SubnetPool == "" && !v.isBroken(templatePath+".subnet_pool") {
+		v.addf(path+".subnet_pool", "required, since the template %q names none %s", g.Template, have(v.shard.Server.SubnetPools))
+	}
+	if g.InstanceType == "" && t.InstanceType == "" && v.shard.Server.Provider.Kind == ProviderAWS {
+		v.addf(path+".instance_type", "required with the provider aws, since the template %q names none", g.Template)
+	}
+	if err := v.checks.archFits(g.InstanceType, t.Arch); err != nil {
+		v.addf(path+".instance_type", "%v", err)
+	}
+	if n := len(Merge(v.shard.Defaults.Vars, t.Vars, g.Vars)); n > maxVars {
+		v.addf(path+".vars", "%d vars after merging: at most %d are allowed", n, maxVars)
+	}
+}
+
+const (
+	// maxVars is how many vars a group may have at the top level.
+	maxVars = 1000
+	// maxFreeNesting is how deep args and vars may be nested. It leaves room,
+	// below MaxNesting, for what they are stored in.
+	maxFreeNesting = 32
+)
+
+func nesting(v any) int {
+	deepest := 0
+	switch v := v.(type) {
+	case map[string]any:
+		for _, e := range v {
+			deepest = max(deepest, 1+nesting(e))
+		}
+	case []any:
+		for _, e := range v {
+			deepest = max(deepest, 1+nesting(e))
+		}
+	}
+	return deepest
+}
