@@ -1,0 +1,37 @@
+package election
+
+import (
+	"fmt"
+
+	"github.com/nstance/nstance/pkg/object"
+)
+
+// Line is one line of the answer to GET /leader. The first says who answers and,
+// when that server holds the record, what the record is. Each renewal and the
+// release follow with etag and rev; a record is beside them when more changed.
+type Line struct {
+	Server   string      `json:"server,omitempty"`
+	ETag     object.ETag `json:"etag,omitempty"`
+	Rev      uint64      `json:"rev,omitempty"`
+	Released bool        `json:"released,omitempty"`
+	Record   *Record     `json:"record,omitempty"`
+}
+
+// ParseLine reads one line. It is as strict as ParseRecord.
+func ParseLine(b []byte) (Line, error) {
+	var l Line
+	if err := parseStrict(b, &l); err != nil {
+		return Line{}, fmt.Errorf("parse leader line: %w", err)
+	}
+	switch {
+	case l.Server == "" && l.ETag == "":
+		return Line{}, fmt.Errorf("parse leader line: neither server nor etag is set")
+	case len(l.Server) > maxHolder:
+		return Line{}, fmt.Errorf("parse leader line: server: %.80q is longer than %d characters", l.Server, maxHolder)
+	case (l.Record != nil || l.Released) && l.ETag == "":
+		return Line{}, fmt.Errorf("parse leader line: etag is missing beside the record")
+	case l.Record != nil && l.Record.Rev != l.Rev:
+		return Line{}, fmt.Errorf("parse leader line: rev: %d beside a record of rev %d", l.Rev, l.Record.Rev)
+	}
+	return l, nil
+}

@@ -1,0 +1,124 @@
+package election
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+	"time"
+)
+
+// LeaderPath is where a server's election address serves Elector.Handler.
+const LeaderPath = "/leader"
+
+// How a connection to a peer ends, where that says something about the peer.
+// Test with errors.Is; any other error, a timeout above all, says nothing.
+var (
+	ErrRefused = errors.New("peer address refuses connections")
+	ErrClosed  = errors.New("peer closed the connection")
+)
+
+// Dialer connects to another server's /leader.
+type Dialer interface {
+	// Dial returns when the other side began to answer. ctx bounds the whole
+	// life of the stream, not only the dialing.
+	Dial(ctx context.Context, addr string) (Stream, error)
+}
+
+// Stream is one connection. Next is called by one goroutine; Close may be called
+// by another and ends it.
+type Stream interface {
+	// Next blocks for the next line. ErrClosed means that the other side ended
+	// the connection, with or without a word.
+	Next() (Line, error)
+	Close() error
+}
+
+type httpDialer struct {
+	client *http.Client
+	scheme string
+}
+
+// NewHTTPDialer dials over HTTP/1.1 with the given TLS configuration, one
+// connection per stream, so that a stream ends exactly when its connection does.
+// A nil configuration means plain HTTP.
+func NewHTTPDialer(config *tls.Config) Dialer {
+	d := httpDialer{scheme: "http"}
+	if config != nil {
+		config = config.Clone()
+		config.NextProtos = []string{"http/1.1"}
+		d.scheme = "https"
+	}
+	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4,
+	}}
+	d.client = &http.Client{
+		Transport: &http.Transport{
+			DialContext:            dialer.DialContext,
+			TLSClientConfig:        config,
+			DisableKeepAlives:      true,
+			DisableCompression:     true,
+			MaxResponseHeaderBytes: maxRecordBytes,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return d
+}
+
+// Dial implements Dialer.
+func (d httpDialer) Dial(ctx context.Context, addr string) (Stream, error) {
+	u := url.URL{Scheme: d.scheme, Host: addr, Path: LeaderPath}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("dial peer %s: %w", addr, err)
+	}
+	res, err := d.client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("dial peer %s: %w", addr, classify(err))
+	}
+	if res.StatusCode != http.StatusOK {
+		res.Body.Close()
+		return nil, fmt.Errorf("dial peer %s: answered %s", addr, res.Status)
+	}
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, maxRecordBytes)
+	return &httpStream{addr: addr, body: res.Body, lines: lines}, nil
+}
+
+type httpStream struct {
+	addr  string
+	body  io.ReadCloser
+	lines *bufio.Scanner
+}
+
+func (s *httpStream) Next() (Line, error) {
+	if s.lines.Scan() {
+		return ParseLine(s.lines.Bytes())
+	}
+	err := s.lines.Err()
+	if err == nil {
+		err = io.EOF
+	}
+	return Line{}, fmt.Errorf("read from peer %s: %w", s.addr, classify(err))
+}
+
+func (s *httpStream) Close() error { return s.body.Close() }
+
+// classify adds ErrRefused or ErrClosed where err says that. The operating
+// system's own timeouts (ETIMEDOUT, no route) stay what they are.
+func classify(err error) error {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return err
+}

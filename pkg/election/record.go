@@ -1,0 +1,125 @@
+package election
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+const (
+	maxRecordBytes = 64 << 10
+	maxHolder      = 256
+	maxDuration    = time.Hour
+)
+
+// Addrs are a server's own addresses, host:port each, where others reach its
+// services. Never the leader's moving address: they say where one holder is.
+type Addrs struct {
+	Election     string `json:"election"`
+	Registration string `json:"registration"`
+	Operator     string `json:"operator"`
+	Agent        string `json:"agent"`
+}
+
+// Record is the one object that says who leads. Holder is unique per start of a
+// process, so it names the writer too. Rev differs between any two attempts to
+// write within an epoch, so the body, and an etag that is a hash, always changes.
+type Record struct {
+	Holder        string
+	Epoch         uint64 // grows by at least one with each change of leader
+	Rev           uint64
+	Addrs         Addrs
+	LeaseDuration time.Duration // how long unchanged until others may suspect the holder
+	FenceWindow   time.Duration // a successor waits 1.1 times this
+	Released      bool          // the holder stopped acting before it wrote this
+}
+
+type recordJSON struct {
+	Holder        string `json:"holder"`
+	Epoch         uint64 `json:"epoch"`
+	Rev           uint64 `json:"rev"`
+	Addrs         Addrs  `json:"addrs"`
+	LeaseDuration string `json:"lease_duration"`
+	FenceWindow   string `json:"fence_window"`
+	Released      bool   `json:"released"`
+}
+
+// MarshalJSON writes durations as Go duration strings.
+func (r Record) MarshalJSON() ([]byte, error) {
+	return json.Marshal(recordJSON{
+		Holder: r.Holder, Epoch: r.Epoch, Rev: r.Rev, Addrs: r.Addrs, Released: r.Released,
+		LeaseDuration: r.LeaseDuration.String(), FenceWindow: r.FenceWindow.String(),
+	})
+}
+
+// UnmarshalJSON accepts exactly what MarshalJSON writes and rejects unknown
+// fields and values that no holder could have meant.
+func (r *Record) UnmarshalJSON(b []byte) error {
+	var w recordJSON
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&w); err != nil {
+		return err
+	}
+	lease, err := parseDuration("lease_duration", w.LeaseDuration)
+	if err != nil {
+		return err
+	}
+	window, err := parseDuration("fence_window", w.FenceWindow)
+	if err != nil {
+		return err
+	}
+	*r = Record{
+		Holder: w.Holder, Epoch: w.Epoch, Rev: w.Rev, Addrs: w.Addrs,
+		LeaseDuration: lease, FenceWindow: window, Released: w.Released,
+	}
+	return r.check()
+}
+
+func (r Record) check() error {
+	switch {
+	case r.Holder == "" || len(r.Holder) > maxHolder:
+		return fmt.Errorf("holder: %.80q is not a name of 1 to %d characters", r.Holder, maxHolder)
+	case r.Epoch == 0:
+		return errors.New("epoch: 0 is not an epoch, the first is 1")
+	case r.Rev == 0:
+		return errors.New("rev: 0 is not a rev, the first is 1")
+	}
+	return nil
+}
+
+func parseDuration(field, s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 || d > maxDuration {
+		return 0, fmt.Errorf("%s: %.80q is not a duration above 0 and up to %s", field, s, maxDuration)
+	}
+	return d, nil
+}
+
+// ParseRecord reads a stored record. It is strict: unknown fields, anything
+// after the record and values out of range are errors that name the field.
+func ParseRecord(b []byte) (Record, error) {
+	var r Record
+	if err := parseStrict(b, &r); err != nil {
+		return Record{}, fmt.Errorf("parse election record: %w", err)
+	}
+	return r, nil
+}
+
+func parseStrict(b []byte, v any) error {
+	if len(b) > maxRecordBytes {
+		return fmt.Errorf("%d bytes, at most %d are valid", len(b), maxRecordBytes)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one value")
+	}
+	return nil
+}

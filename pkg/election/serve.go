@@ -1,0 +1,141 @@
+package election
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object"
+)
+
+const (
+	lineTimeout  = 10 * time.Second // for a peer to take one line
+	drainTimeout = 100 * time.Millisecond
+)
+
+// notice is what connected peers are to know: our record, or nothing.
+type notice struct {
+	record Record
+	etag   object.ETag
+}
+
+func (n notice) held() bool { return n.record.Holder != "" }
+
+// board shows the latest notice to any number of peers. Those who are slow skip
+// what is outdated.
+type board struct {
+	server string
+
+	mu      sync.Mutex
+	latest  notice
+	changed chan struct{}
+	readers sync.WaitGroup
+	closed  bool
+}
+
+func newBoard(server string) *board {
+	return &board{server: server, changed: make(chan struct{})}
+}
+
+func (b *board) post(n notice) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.latest = n
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+func (b *board) read() (notice, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.latest, b.changed
+}
+
+// join counts a reader for whose last line drain waits.
+func (b *board) join() (leave func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return func() {}
+	}
+	b.readers.Add(1)
+	return b.readers.Done
+}
+
+// drain gives the readers a moment to send their last line.
+func (b *board) drain() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	gone := make(chan struct{})
+	go func() {
+		b.readers.Wait()
+		close(gone)
+	}()
+	t := time.NewTimer(drainTimeout)
+	defer t.Stop()
+	select {
+	case <-gone:
+	case <-t.C:
+	}
+}
+
+// ServeHTTP answers GET /leader with newline-delimited JSON: who we are and, as
+// long as we hold the record, each change of it. The answer ends with our hold.
+func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		http.Error(w, "method not allowed, want GET", http.StatusMethodNotAllowed)
+		return
+	}
+	defer b.join()()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	b.stream(r.Context(), lineWriter{http.NewResponseController(w), json.NewEncoder(w)})
+}
+
+func (b *board) stream(ctx context.Context, w lineWriter) {
+	first, changed := b.read()
+	line := Line{Server: b.server}
+	if first.held() {
+		line.ETag, line.Rev, line.Released, line.Record = first.etag, first.record.Rev, first.record.Released, &first.record
+	}
+	last := first
+	for w.write(line) == nil && last.held() && !last.record.Released {
+		next := last
+		for next == last {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+			next, changed = b.read()
+		}
+		if !next.held() || next.record.Epoch != last.record.Epoch {
+			return
+		}
+		line = Line{ETag: next.etag, Rev: next.record.Rev, Released: next.record.Released}
+		if next.record.FenceWindow != last.record.FenceWindow {
+			line.Record = &next.record
+		}
+		last = next
+	}
+}
+
+type lineWriter struct {
+	control *http.ResponseController
+	encode  *json.Encoder
+}
+
+// write sends one line now. A peer that takes nothing is given up, whatever
+// write timeout the server has for other answers.
+func (w lineWriter) write(l Line) error {
+	// Not every ResponseWriter has deadlines; without them the server's hold.
+	_ = w.control.SetWriteDeadline(time.Now().Add(lineTimeout))
+	if err := w.encode.Encode(l); err != nil {
+		return err
+	}
+	return w.control.Flush()
+}
