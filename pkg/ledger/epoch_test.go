@@ -1,0 +1,80 @@
+package ledger_test
+
+import (
+	"testing"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object/mem"
+	"github.com/nstance/nstance/pkg/object/objecttest"
+)
+
+// The first epoch after a lost election record is above whatever was written,
+// also when no record is left that can be understood.
+func TestHighestEpochCountsWhatCanBeRead(t *testing.T) {
+	for _, tt := range []struct {
+		name, key, body string
+		want            uint64
+	}{
+		{"nothing", "other", "", 0},
+		{"groups", "groups/dev-1.jsonc", `{"epoch": 7, "rev": 1, "writer": "w", "groups": {}}`, 7},
+		{"groups with comments", "groups/dev-1.jsonc", "// by hand\n{\"rev\": true, \"epoch\": 8, /* x */ \"groups\": [],}", 8},
+		{"groups of another shard", "groups/dev-2.jsonc", `{"epoch": 7}`, 0},
+		{"cut off", "groups/dev-1.jsonc", `{"epoch": 7, "gro`, 0},
+		{"empty", "groups/dev-1.jsonc", ``, 0},
+		{"no object", "groups/dev-1.jsonc", `[7]`, 0},
+		{"not at the top", "groups/dev-1.jsonc", `{"groups": {"epoch": 7}}`, 0},
+		{"no number", "groups/dev-1.jsonc", `{"epoch": "7"}`, 0},
+		{"negative", "groups/dev-1.jsonc", `{"epoch": -7}`, 0},
+		{"damaged", "groups/dev-1.jsonc", `{"epoch": 18446744073709551615}`, 0},
+		{"malformed record", key(1), `{"epoch": 9, "rev": 0}`, 9},
+		{"unreadable record", key(1), `{"epoch": 9`, 0},
+	} {
+		store := mem.New(mem.Config{})
+		put(t, store, tt.key, tt.body)
+		cfg := config(t, store)
+		cfg.CachePath = ""
+		l := open(t, cfg)
+		load(t, l)
+		if got := l.HighestEpoch(); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Without the groups the highest epoch is not known, so Load must not succeed.
+func TestLoadFailsWithoutTheGroups(t *testing.T) {
+	l, faults, _ := bare(t)
+	faults.Set(func(r objecttest.Request) objecttest.Outcome {
+		if r.Key == "groups/dev-1.jsonc" {
+			return objecttest.Outcome{Fault: objecttest.Dropped}
+		}
+		return objecttest.Outcome{}
+	})
+	if _, err := l.Load(t.Context()); err == nil {
+		t.Error("loaded")
+	}
+}
+
+func TestVanishedCountsOnlyLivingRecords(t *testing.T) {
+	l, _, store := bare(t)
+	w := l.Lead(term{epoch: 1})
+	for n := range 4 {
+		create(t, w, n)
+	}
+	for _, p := range []fleet.Phase{fleet.Deleting, fleet.Deleted} {
+		update(t, w, 3, p)
+	}
+	for _, n := range []int{0, 1, 3} {
+		if err := store.Delete(t.Context(), key(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []int{2, 0} {
+		if _, _, err := l.Relist(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Vanished(); got != want {
+			t.Errorf("%d vanished, want %d", got, want)
+		}
+	}
+}

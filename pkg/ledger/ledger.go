@@ -1,0 +1,211 @@
+package ledger
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
+)
+
+// The kinds of failure, tested with errors.Is; those of the object store, so
+// that callers need not know it.
+var (
+	ErrNotFound = object.ErrNotFound // no such record
+	ErrConflict = object.ErrConflict // somebody else wrote: look again, decide anew
+	ErrUnknown  = object.ErrUnknown  // the write may have landed, or may still land
+)
+
+// ErrPhase is the error of a move that the life of an instance does not have.
+var ErrPhase = errors.New("illegal phase")
+
+// Config is what a Ledger needs.
+type Config struct {
+	Store       object.Store
+	Shard       string // of whose instances this is the record
+	Writer      string // names this process in the records that it writes; unique per process start
+	CachePath   string // of the SQLite file; empty: no cache
+	Concurrency int    // how many objects are read at the same time, at least 1
+	Logger      *slog.Logger
+}
+
+func (c Config) validate() error {
+	if err := fleet.CheckName(c.Shard); err != nil {
+		return fmt.Errorf("shard: %w", err)
+	}
+	switch {
+	case c.Store == nil:
+		return errors.New("store: missing")
+	case c.Writer == "":
+		return errors.New("writer: empty, want a name unique to this process start")
+	case c.Concurrency < 1:
+		return fmt.Errorf("concurrency: %d, want at least 1", c.Concurrency)
+	case c.Logger == nil:
+		return errors.New("logger: missing")
+	}
+	return nil
+}
+
+// Ledger is one shard's record. It is safe for concurrent use.
+type Ledger struct {
+	cfg   Config
+	cache *cache // nil: done without
+	locks locks
+
+	vanished atomic.Int64 // of the last Relist
+
+	mu        sync.RWMutex
+	entries   map[fleet.InstanceID]entry
+	groups    map[fleet.GroupKey][]fleet.InstanceID // sorted
+	malformed map[string]Malformed                  // by key
+	dynamic   row                                   // the groups object as last seen
+}
+
+// entry is a record as it was last read or written.
+type entry struct {
+	instance fleet.Instance // never changed in place
+	etag     object.ETag
+}
+
+// Malformed is an object that can't be understood as an instance's record. It
+// is left alone: whatever VM it speaks of must be, too.
+type Malformed struct {
+	Key string
+	ID  fleet.InstanceID // as the key says; empty when that is malformed as well
+	Err error
+
+	etag  object.ETag
+	epoch uint64 // as far as it can be read
+}
+
+// Open returns a ledger that knows nothing yet; Load fills it. Only a wrong
+// Config is an error: a cache file that is broken is replaced, and one that
+// can't be used is done without; the log says why.
+func Open(cfg Config) (*Ledger, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("open ledger: %w", err)
+	}
+	l := &Ledger{
+		cfg:       cfg,
+		entries:   map[fleet.InstanceID]entry{},
+		groups:    map[fleet.GroupKey][]fleet.InstanceID{},
+		malformed: map[string]Malformed{},
+	}
+	if cfg.CachePath != "" {
+		l.cache = openCache(cfg.CachePath, cfg.Logger)
+		l.dynamic = l.cache.groups(groupsKey(cfg.Shard))
+	}
+	return l, nil
+}
+
+// Close writes what the cache has not seen yet and closes it.
+func (l *Ledger) Close() error { return l.cache.close() }
+
+// Instances returns all records in the order of their ids. What the records
+// point to is shared: read it, Clone before changing it.
+func (l *Ledger) Instances() []fleet.Instance {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	all := make([]fleet.Instance, 0, len(l.entries))
+	for _, e := range l.entries {
+		all = append(all, e.instance)
+	}
+	slices.SortFunc(all, func(a, b fleet.Instance) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+// Group returns the records of one group, tombstones and on-demand instances
+// included, in the order of their ids, shared as those of Instances.
+func (l *Ledger) Group(key fleet.GroupKey) []fleet.Instance {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	ids := l.groups[key]
+	all := make([]fleet.Instance, 0, len(ids))
+	for _, id := range ids {
+		all = append(all, l.entries[id].instance)
+	}
+	return all
+}
+
+// Get returns one record from memory, shared as those of Instances.
+func (l *Ledger) Get(id fleet.InstanceID) (fleet.Instance, bool) {
+	e, ok := l.entry(id)
+	return e.instance, ok
+}
+
+// HighestEpoch returns the highest epoch found in any record, in the dynamic
+// groups as last seen, and in malformed objects as far as it can be read: a
+// leader of this shard must be of a later one if its election record is lost.
+func (l *Ledger) HighestEpoch() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	highest := readEpoch(l.dynamic.body)
+	for _, e := range l.entries {
+		highest = max(highest, e.instance.Epoch)
+	}
+	for _, m := range l.malformed {
+		highest = max(highest, m.epoch)
+	}
+	return highest
+}
+
+// Vanished returns how many records, tombstones aside, the Relist under way or
+// else the last one found to be removed by another hand.
+func (l *Ledger) Vanished() int { return int(l.vanished.Load()) }
+
+// Malformed returns the objects that were found but not understood, by key.
+func (l *Ledger) Malformed() []Malformed {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(l.malformed), func(a, b Malformed) int { return cmp.Compare(a.Key, b.Key) })
+}
+
+func (l *Ledger) entry(id fleet.InstanceID) (entry, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	e, ok := l.entries[id]
+	return e, ok
+}
+
+// set keeps a record. The caller holds the instance's lock.
+func (l *Ledger) set(e entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id, group := e.instance.ID, e.instance.GroupKey()
+	if old, ok := l.entries[id]; ok && old.instance.GroupKey() != group {
+		l.ungroup(old.instance)
+	}
+	l.entries[id] = e
+	ids := l.groups[group]
+	if at, found := slices.BinarySearch(ids, id); !found {
+		l.groups[group] = slices.Insert(ids, at, id)
+	}
+}
+
+// drop forgets a record. The caller holds the instance's lock.
+func (l *Ledger) drop(id fleet.InstanceID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e, ok := l.entries[id]; ok {
+		l.ungroup(e.instance)
+		delete(l.entries, id)
+	}
+}
+
+func (l *Ledger) ungroup(i fleet.Instance) {
+	ids := l.groups[i.GroupKey()]
+	if at, found := slices.BinarySearch(ids, i.ID); found {
+		ids = slices.Delete(ids, at, at+1)
+	}
+	if len(ids) == 0 {
+		delete(l.groups, i.GroupKey())
+		return
+	}
+	l.groups[i.GroupKey()] = ids
+}

@@ -1,0 +1,252 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
+)
+
+// Stats tell what a Load did.
+type Stats struct {
+	Listed    int // objects in the store
+	Read      int // of these, read from the store
+	Cached    int // of these, taken from the cache or from memory
+	Vanished  int // records that were known and are no longer there
+	Malformed []Malformed
+}
+
+// Load makes the ledger what the store holds: it lists, and reads only objects
+// whose etag is not the known one, and the dynamic groups. Malformed objects are reported and left
+// alone. On any other failure the ledger is not whole, and Load is to be called
+// again; what was read by then is not read again.
+func (l *Ledger) Load(ctx context.Context) (Stats, error) {
+	known := l.cache.instances()
+	var c *comparison
+	work, ctx := errgroup.WithContext(ctx)
+	work.Go(func() (err error) { c, err = l.compare(ctx, known); return err })
+	work.Go(func() error { _, _, err := l.Groups(ctx); return err })
+	if err := work.Wait(); err != nil {
+		return Stats{}, fmt.Errorf("load ledger: %w", err)
+	}
+	for key := range known {
+		if !c.listed[key] {
+			l.cache.deleteInstance(key)
+		}
+	}
+	l.cache.forgetRead()
+	return Stats{
+		Listed: len(c.listed), Read: c.read, Cached: len(c.listed) - c.read,
+		Vanished: len(c.vanished), Malformed: l.Malformed(),
+	}, nil
+}
+
+// Relist compares the ledger with the store, as Load does, and tells which
+// records were not known before, and which known ones are no longer there.
+// Both are sorted. A record under change meanwhile is compared after it.
+func (l *Ledger) Relist(ctx context.Context) (appeared, vanished []fleet.InstanceID, err error) {
+	l.vanished.Store(0)
+	c, err := l.compare(ctx, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("relist ledger: %w", err)
+	}
+	slices.Sort(c.appeared)
+	slices.Sort(c.vanished)
+	return c.appeared, c.vanished, nil
+}
+
+// Fetch reads one record from the store itself, for when the ledger may lag: a
+// standby's always does. It changes nothing in memory. It fails with
+// ErrNotFound when there is none.
+func (l *Ledger) Fetch(ctx context.Context, tenant string, id fleet.InstanceID) (fleet.Instance, error) {
+	o, err := l.cfg.Store.Get(ctx, l.key(tenant, id))
+	if err != nil {
+		return fleet.Instance{}, fmt.Errorf("fetch instance %s: %w", id, err)
+	}
+	i, err := decode(o.Body, tenant, id)
+	if err != nil {
+		return fleet.Instance{}, fmt.Errorf("fetch instance %s: %w", id, err)
+	}
+	return i, nil
+}
+
+// comparison is what one pass over the listing found.
+type comparison struct {
+	mu                 sync.Mutex
+	listed             map[string]bool
+	read               int
+	appeared, vanished []fleet.InstanceID
+}
+
+func (c *comparison) count(read bool, appeared fleet.InstanceID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if read {
+		c.read++
+	}
+	if appeared != "" {
+		c.appeared = append(c.appeared, appeared)
+	}
+}
+
+func (l *Ledger) compare(ctx context.Context, known map[string]row) (*comparison, error) {
+	infos, err := object.All(ctx, l.cfg.Store, prefix(l.cfg.Shard))
+	if err != nil {
+		return nil, err
+	}
+	c := &comparison{listed: make(map[string]bool, len(infos))}
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(l.cfg.Concurrency)
+	for _, info := range infos {
+		c.listed[info.Key] = true
+		work.Go(func() error { return l.adopt(ctx, info, known[info.Key], c) })
+	}
+	for _, i := range l.Instances() {
+		if !c.listed[l.key(i.Tenant, i.ID)] {
+			work.Go(func() error { return l.miss(ctx, i.Tenant, i.ID, c) })
+		}
+	}
+	if err := work.Wait(); err != nil {
+		return nil, err
+	}
+	l.forgetMalformed(c.listed)
+	return c, nil
+}
+
+// adopt takes over one listed object unless it is known as it is.
+func (l *Ledger) adopt(ctx context.Context, info object.Info, cached row, c *comparison) error {
+	tenant, id, err := l.parseKey(info.Key)
+	if err != nil {
+		l.setMalformed(Malformed{Key: info.Key, Err: err, etag: info.ETag})
+		return nil
+	}
+	unlock, err := l.locks.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	old, known := l.entry(id)
+	if known && old.instance.Tenant != tenant {
+		err := fmt.Errorf("id: %s is an instance of tenant %s already", id, old.instance.Tenant)
+		l.setMalformed(Malformed{Key: info.Key, ID: id, Err: err, etag: info.ETag})
+		return nil
+	}
+	if known && old.etag == info.ETag || l.knownMalformed(info) {
+		return nil
+	}
+	found := object.Object{Info: object.Info{Key: info.Key, ETag: cached.etag}, Body: cached.body}
+	read := known || cached.etag != info.ETag // the cache is older than memory
+	if read {
+		found, err = l.cfg.Store.Get(ctx, info.Key)
+		if errors.Is(err, object.ErrNotFound) {
+			return nil // removed since it was listed
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if !l.keep(tenant, id, found, read) || known {
+		id = ""
+	}
+	c.count(read, id)
+	return nil
+}
+
+// miss looks for a record that the listing did not have: it may have been
+// created or removed since.
+func (l *Ledger) miss(ctx context.Context, tenant string, id fleet.InstanceID, c *comparison) error {
+	unlock, err := l.locks.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	old, known := l.entry(id)
+	if !known {
+		return nil
+	}
+	gone, err := l.reload(ctx, tenant, id)
+	if err == nil && gone {
+		if old.instance.Phase != fleet.Deleted {
+			l.vanished.Add(1)
+		}
+		c.mu.Lock()
+		c.vanished = append(c.vanished, id)
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// reload makes memory what the store holds of one record, whose lock the caller
+// holds.
+func (l *Ledger) reload(ctx context.Context, tenant string, id fleet.InstanceID) (gone bool, err error) {
+	key := l.key(tenant, id)
+	o, err := l.cfg.Store.Get(ctx, key)
+	if errors.Is(err, object.ErrNotFound) {
+		l.drop(id)
+		l.cache.deleteInstance(key)
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	l.keep(tenant, id, o, true)
+	return false, nil
+}
+
+// keep takes an object into memory, and into the cache if it came from the
+// store. A record that was good before and can't be read any more stays as it
+// was known: its instance lives, whatever happened to the object.
+func (l *Ledger) keep(tenant string, id fleet.InstanceID, o object.Object, fresh bool) bool {
+	i, err := decode(o.Body, tenant, id)
+	if err != nil {
+		l.setMalformed(Malformed{Key: o.Key, ID: id, Err: err, etag: o.ETag, epoch: readEpoch(o.Body)})
+		return false
+	}
+	l.set(entry{instance: i, etag: o.ETag})
+	l.clearMalformed(o.Key)
+	if fresh {
+		l.cache.putInstance(o.Key, row{etag: o.ETag, body: o.Body})
+	}
+	return true
+}
+
+func (l *Ledger) setMalformed(m Malformed) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.malformed[m.Key] = m
+}
+
+func (l *Ledger) clearMalformed(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.malformed, key)
+}
+
+func (l *Ledger) knownMalformed(info object.Info) bool {
+	m, ok := l.malformedAt(info.Key)
+	return ok && m.etag == info.ETag
+}
+
+func (l *Ledger) malformedAt(key string) (Malformed, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	m, ok := l.malformed[key]
+	return m, ok
+}
+
+// forgetMalformed drops what is no longer listed.
+func (l *Ledger) forgetMalformed(listed map[string]bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key := range l.malformed {
+		if !listed[key] {
+			delete(l.malformed, key)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package ledger
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tailscale/hujson"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+const suffix = ".json"
+
+func prefix(shard string) string { return "instance/" + shard + "/" }
+
+func groupsKey(shard string) string { return "groups/" + shard + ".jsonc" }
+
+// key is "instance/{shard}/{tenant}.{storage-key}.json".
+func (l *Ledger) key(tenant string, id fleet.InstanceID) string {
+	return prefix(l.cfg.Shard) + tenant + "." + id.StorageKey() + suffix
+}
+
+// parseKey reads what key wrote. The key comes from a listing of a bucket that
+// anybody may have put things into.
+func (l *Ledger) parseKey(key string) (tenant string, id fleet.InstanceID, err error) {
+	name, isRecord := strings.CutSuffix(strings.TrimPrefix(key, prefix(l.cfg.Shard)), suffix)
+	tenant, storageKey, found := strings.Cut(name, ".")
+	if !isRecord || !found {
+		return "", "", fmt.Errorf("object name %.200q is not that of a record: want {tenant}.{uuid}-{kind}.json", name)
+	}
+	if err := fleet.CheckName(tenant); err != nil {
+		return "", "", fmt.Errorf("tenant in object name: %w", err)
+	}
+	id, err = fleet.ParseStorageKey(storageKey)
+	return tenant, id, err
+}
+
+// encode writes a record and reads it back, so that memory holds exactly what
+// every other reader will see.
+func encode(i fleet.Instance) ([]byte, fleet.Instance, error) {
+	body, err := json.Marshal(i)
+	if err != nil {
+		return nil, fleet.Instance{}, fmt.Errorf("encode record: %w", err)
+	}
+	stored, err := decode(body, i.Tenant, i.ID)
+	return body, stored, err
+}
+
+// decode reads a record and checks that it is the one its key speaks of.
+func decode(body []byte, tenant string, id fleet.InstanceID) (fleet.Instance, error) {
+	var i fleet.Instance
+	if err := json.Unmarshal(body, &i); err != nil {
+		return fleet.Instance{}, fmt.Errorf("decode record: %w", err)
+	}
+	switch {
+	case i.ID != id:
+		return fleet.Instance{}, fmt.Errorf("id: %.80q, want %q as in the key", i.ID, id)
+	case i.Tenant != tenant:
+		return fleet.Instance{}, fmt.Errorf("tenant: %.80q, want %q as in the key", i.Tenant, tenant)
+	case !i.Phase.Valid():
+		return fleet.Instance{}, fmt.Errorf("phase: %.80q, want one of %v", i.Phase, fleet.Phases())
+	case i.Rev == 0:
+		return fleet.Instance{}, errors.New("rev: 0, want at least 1")
+	}
+	if err := fleet.CheckName(i.Group); err != nil {
+		return fleet.Instance{}, fmt.Errorf("group: %w", err)
+	}
+	return i, nil
+}
+
+// readEpoch reads nothing but the epoch of a document, which may have comments
+// and be wrong in every other respect; 0 when there is none to be read.
+func readEpoch(body []byte) uint64 {
+	plain, err := hujson.Standardize(bytes.Clone(body))
+	if err != nil {
+		return 0
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(plain, &fields) != nil {
+		return 0
+	}
+	epoch, err := strconv.ParseUint(string(fields["epoch"]), 10, 64)
+	if err != nil || epoch > maxEpoch {
+		return 0
+	}
+	return epoch
+}
+
+// maxEpoch is beyond what terms count to: a higher number is damage, and to lead
+// after it would leave no room for later terms.
+const maxEpoch = 1 << 53
