@@ -1,0 +1,38 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// settle takes the ids out of the leaving list that are gone for good.
+func (d *decision) settle() {
+	if len(d.leaving) == 0 {
+		return
+	}
+	here := make(map[fleet.InstanceID]bool)
+	for n := range d.view.Instances {
+		if i := &d.view.Instances[n]; d.leaving[i.ID] && i.Phase != fleet.Deleted {
+			here[i.ID] = true
+		}
+	}
+	var gone []fleet.InstanceID
+	for id := range d.leaving {
+		if !here[id] {
+			gone = append(gone, id)
+		}
+	}
+	if len(gone) > 0 {
+		slices.SortFunc(gone, compareAge)
+		d.act(Action{Kind: Settle, IDs: gone})
+	}
+}
+
+// forget drops a group that was to go once nothing but tombstones is left of
+// it. Their records are pruned whether the group is known or not.
+func (d *decision) forget() {
+	if d.view.Group.Removed && d.records == 0 {
+		d.act(Action{Kind: Forget, Reason: ReasonGroupRemoved})
+	}
+}

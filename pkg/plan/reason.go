@@ -1,0 +1,34 @@
+package plan
+
+// Why an instance leaves, or a create is asked for. Reasons are stored in
+// records and shown to people.
+const (
+	ReasonScaleUp             = "scale-up"
+	ReasonScaleDown           = "scale-down"
+	ReasonReplacement         = "replacement" // the one more that comes before somebody leaves
+	ReasonLeaving             = "asked-to-leave"
+	ReasonGroupRemoved        = "group-removed"
+	ReasonUnhealthy           = "unhealthy"
+	ReasonVMDown              = "vm-down"
+	ReasonVMGone              = "vm-gone"
+	ReasonNotice              = "termination-notice"
+	ReasonShutdown            = "shut-down"
+	ReasonRegistrationTimeout = "registration-timeout"
+	ReasonStray               = "never-acted-on"
+	ReasonExpired             = "expired"
+	ReasonForcedExpiry        = "forced-expiry"
+	ReasonOnDemandExpired     = "on-demand-expired"
+	ReasonDrift               = "infra-drift"
+	ReasonNotCreated          = "not-created" // a create that is repeated
+	ReasonRetention           = "retention-over"
+)
+
+// replacement tells the reasons of which a group sees one at a time.
+func replacement(reason string) bool {
+	switch reason {
+	case ReasonUnhealthy, ReasonExpired, ReasonForcedExpiry, ReasonDrift:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,56 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// giveUp ends a pending instance that will not come: nobody ever made it, or it
+// did not register in time. It fills its place until its record says that it
+// leaves, and is replaced then.
+func (d *decision) giveUp(i *Instance) bool {
+	if i.Phase != fleet.Pending || i.Busy {
+		return false
+	}
+	switch {
+	case i.Stray && i.Provider.ID == "" && i.VM != VMAlive:
+		d.act(Action{Kind: Bury, ID: i.ID, Reason: ReasonStray})
+	case i.Stray:
+		d.act(Action{Kind: Delete, ID: i.ID, Reason: ReasonStray})
+	case d.view.Settings.RegistrationTimeout > 0 && d.due(d.registerBy(i)):
+		d.act(Action{Kind: Delete, ID: i.ID, Reason: ReasonRegistrationTimeout})
+	default:
+		return false
+	}
+	return true
+}
+
+// registerBy counts from the takeover at the earliest: before it nobody
+// listened to this instance.
+func (d *decision) registerBy(i *Instance) time.Time {
+	return latest(i.CreatedAt, d.view.Takeover).Add(d.view.Settings.RegistrationTimeout)
+}
+
+// resume repeats the creates that were never made or whose outcome is unknown,
+// with the same ids.
+func (d *decision) resume() {
+	for n := range d.live {
+		m := &d.live[n]
+		if m.going || !unmade(m.Instance) {
+			continue
+		}
+		if d.due(latest(m.RetryAt, d.view.CreateNotBefore)) {
+			d.act(Action{Kind: Resume, ID: m.ID, Reason: ReasonNotCreated})
+		}
+	}
+}
+
+func latest(t time.Time, others ...time.Time) time.Time {
+	for _, o := range others {
+		if o.After(t) {
+			t = o
+		}
+	}
+	return t
+}

@@ -1,0 +1,13 @@
+package plan
+
+// rotation names the oldest instance that was built with another infra
+// configuration than the group has now, when nothing else is going on.
+func (d *decision) rotation() (*member, string) {
+	want := d.view.Group.Hashes.Infra
+	if want == "" || !d.calm() {
+		return nil, ""
+	}
+	return d.oldest(func(m *member) bool {
+		return running(m) && m.Hashes.Infra != "" && m.Hashes.Infra != want
+	}), ReasonDrift
+}
