@@ -1,0 +1,92 @@
+package provider
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Decode fills the struct that into points to from a map read from the config,
+// by the names in its json tags, and strictly: an unknown name and a value of
+// the wrong type are ErrInvalid. field is the map's own path, for the error.
+func Decode(field string, values map[string]any, into any) error {
+	known := fieldNames(reflect.TypeOf(into).Elem())
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("%w: %s.%.80s: no such field (have: %s)", ErrInvalid, field, name, strings.Join(known, ", "))
+		}
+	}
+	data, err := json.Marshal(values)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrInvalid, field, err)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	err = d.Decode(into)
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		verb := "is"
+		if inner(reflect.TypeOf(into).Elem(), wrong) {
+			verb = "holds"
+		}
+		return fmt.Errorf("%w: %s.%s %s %s: want %s", ErrInvalid, field, wrong.Field, verb, article(wrong.Value), jsonType(wrong.Type))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrInvalid, field, err)
+	}
+	return nil
+}
+
+func fieldNames(t reflect.Type) []string {
+	var names []string
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name != "" && name != "-" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// inner reports whether a value within the field is wrong, not the field itself.
+func inner(t reflect.Type, wrong *json.UnmarshalTypeError) bool {
+	for i := range t.NumField() {
+		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name == wrong.Field {
+			return t.Field(i).Type.Kind() == reflect.Map && wrong.Type.Kind() != reflect.Map
+		}
+	}
+	return false
+}
+
+// jsonType says in the words of the config what a Go type is written as.
+func jsonType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Pointer:
+		return jsonType(t.Elem())
+	default:
+		return "a number"
+	}
+}
+
+// article puts "a" or "an" before the kind of a JSON value, which may be
+// followed by the value itself.
+func article(kind string) string {
+	if strings.HasPrefix(kind, "array") || strings.HasPrefix(kind, "object") {
+		return "an " + kind
+	}
+	return "a " + kind
+}

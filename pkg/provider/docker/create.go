@@ -1,0 +1,157 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// Create implements provider.Provider. A container that was created and never
+// started is started; one that ended is returned as it is. Spec.Arch,
+// Spec.InstanceType and Spec.Userdata mean nothing to a container.
+func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM, error) {
+	if err := spec.Check(p.cfg.Scope); err != nil {
+		return provider.VM{}, err
+	}
+	r, err := p.render(spec)
+	if err != nil {
+		return provider.VM{}, err
+	}
+	found, err := p.claim(ctx, spec, r)
+	if err != nil {
+		return provider.VM{}, err
+	}
+	if !p.cfg.Scope.Owns(found.Config.Labels) || provider.TaggedID(found.Config.Labels) != spec.ID {
+		return provider.VM{}, fmt.Errorf("%w: the name %s is taken by a container that is not ours", provider.ErrInvalid, nameOf(spec.ID))
+	}
+	if found.State.Status != container.StateCreated {
+		return inspected(found), nil
+	}
+	return p.complete(ctx, spec, found.ID)
+}
+
+// The engine keeps a name back a little before the container that takes it can
+// be seen, a tenth of a second or so.
+const (
+	nameRetry    = 10 * time.Millisecond
+	nameAttempts = 500
+)
+
+// claim returns the container that has the instance's name: a new one, or the
+// one that there was.
+func (p *Provider) claim(ctx context.Context, spec provider.Spec, r request) (container.InspectResponse, error) {
+	pause := time.NewTicker(nameRetry)
+	defer pause.Stop()
+	for attempt := 1; ; attempt++ {
+		found, err := p.attempt(ctx, spec, r)
+		if !errors.Is(err, errNameKept) || attempt == nameAttempts {
+			return found, err
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return container.InspectResponse{}, ctx.Err()
+		}
+	}
+}
+
+var errNameKept = errors.New("the name is taken by a container that can't be seen")
+
+func (p *Provider) attempt(ctx context.Context, spec provider.Spec, r request) (none container.InspectResponse, err error) {
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	if err := provider.Permit(ctx); err != nil {
+		return none, err
+	}
+	_, createErr := p.api.ContainerCreate(ctx, r.config, r.host, nil, nil, nameOf(spec.ID))
+	if createErr != nil && !answered(createErr) {
+		return none, fmt.Errorf("create container of instance %s: %w", spec.ID, unreached(createErr))
+	}
+	// Looked up by its name also after a refusal: an earlier create of this id
+	// may have succeeded.
+	found, err := p.api.ContainerInspect(ctx, nameOf(spec.ID))
+	switch {
+	case err == nil:
+		return found, nil
+	case !errdefs.IsNotFound(err) || createErr == nil: // created, and gone at once
+		return none, fmt.Errorf("inspect container of instance %s: %w", spec.ID, err)
+	case errdefs.IsConflict(createErr):
+		return none, fmt.Errorf("create container of instance %s: %w", spec.ID, errNameKept)
+	default:
+		return none, fmt.Errorf("create container of instance %s: %w", spec.ID, refused(createErr, r.config.Image))
+	}
+}
+
+// complete takes a created container through the remaining steps, each of which
+// can be repeated.
+func (p *Provider) complete(ctx context.Context, spec provider.Spec, id string) (provider.VM, error) {
+	if err := provider.Permit(ctx); err != nil {
+		return provider.VM{}, err
+	}
+	files, err := bootstrapFiles(spec.Bootstrap)
+	if err != nil {
+		return provider.VM{}, fmt.Errorf("pack files of instance %s: %w", spec.ID, err)
+	}
+	if err := p.api.CopyToContainer(ctx, id, "/", files, container.CopyToContainerOptions{}); err != nil {
+		return provider.VM{}, fmt.Errorf("copy files to instance %s: %w", spec.ID, err)
+	}
+	if err := provider.Permit(ctx); err != nil {
+		return provider.VM{}, err
+	}
+	if err := p.api.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
+		return provider.VM{}, p.unstarted(ctx, spec, id, err)
+	}
+	found, err := p.api.ContainerInspect(ctx, id)
+	if err != nil {
+		return provider.VM{}, fmt.Errorf("inspect container of instance %s: %w", spec.ID, err)
+	}
+	return inspected(found), nil
+}
+
+// unstarted sorts a start that failed. What will fail again as it is becomes a
+// definite error, once the container is gone.
+func (p *Provider) unstarted(ctx context.Context, spec provider.Spec, id string, startErr error) error {
+	err := fmt.Errorf("start container of instance %s: %w", spec.ID, unstartable(startErr))
+	if !provider.Definite(err) {
+		return err
+	}
+	if refusal := provider.Permit(ctx); refusal != nil {
+		return fmt.Errorf("%s; remove it: %w", err.Error(), refusal) // no kind: something is left
+	}
+	// The other server of the shard may have started it meanwhile, and then the
+	// engine refuses to remove it without force.
+	if left := p.api.ContainerRemove(ctx, id, container.RemoveOptions{RemoveVolumes: true}); left != nil && !errdefs.IsNotFound(left) {
+		p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "container that can't start is left",
+			slog.String("instance", string(spec.ID)), slog.Any("error", left))
+		return errors.New(err.Error()) // no kind: something is left
+	}
+	return err
+}
+
+// bootstrapFiles packs what the agent needs for its first call, and the folders
+// it writes to, as its own.
+func bootstrapFiles(b provider.Bootstrap) (*bytes.Buffer, error) {
+	entries := agentDirs()
+	identity := agentDir[1:] + "/identity/"
+	contents := map[string][]byte{}
+	for _, f := range []struct {
+		name    string
+		content []byte
+	}{{"ca.crt", b.CACert}, {"nonce.jwt", []byte(b.Nonce)}} {
+		contents[identity+f.name] = f.content
+		entries = append(entries, tar.Header{
+			Name: identity + f.name, Mode: 0o600, Typeflag: tar.TypeReg, Size: int64(len(f.content)), Uid: AgentUser, Gid: AgentUser,
+		})
+	}
+	return pack(entries, contents)
+}

@@ -1,0 +1,74 @@
+package docker
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// answered reports whether err is the engine's own answer. Without one the
+// outcome is unknown.
+func answered(err error) bool {
+	return errdefs.IsNotFound(err) || errdefs.IsConflict(err) || errdefs.IsInvalidArgument(err) ||
+		errdefs.IsPermissionDenied(err) || errdefs.IsUnauthorized(err) || errdefs.IsInternal(err) || errdefs.IsResourceExhausted(err)
+}
+
+// unreached gives a call that the engine did not answer its kind. An engine that
+// may not be spoken to has made nothing.
+func unreached(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: %w", provider.ErrUnauthorized, err)
+	}
+	return err
+}
+
+// refused gives a create that made no container its kind.
+func refused(err error, image string) error {
+	if errdefs.IsNotFound(err) && strings.Contains(strings.ToLower(err.Error()), "image") {
+		return fmt.Errorf("%w: %w: build or load the image %s on the engine first", provider.ErrInvalid, err, image)
+	}
+	return kind(err)
+}
+
+// kind sorts the engine's answers. A conflict, an internal error and the rest
+// are temporary, and keep their outcome unknown.
+func kind(err error) error {
+	switch {
+	case exhausted(err):
+		return fmt.Errorf("%w: %w", provider.ErrNoCapacity, err)
+	case errdefs.IsNotFound(err), errdefs.IsInvalidArgument(err):
+		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
+	case errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err):
+		return fmt.Errorf("%w: %w", provider.ErrUnauthorized, err)
+	case errdefs.IsResourceExhausted(err):
+		return fmt.Errorf("%w: %w", provider.ErrThrottled, err)
+	default:
+		return err
+	}
+}
+
+// unstartable gives a start that failed its kind. Permission denied here means
+// that an address is taken, which passes.
+func unstartable(err error) error {
+	if errdefs.IsPermissionDenied(err) {
+		return err
+	}
+	return kind(err)
+}
+
+// exhausted recognises the host or a network being full, which the engine says
+// in words only.
+func exhausted(err error) bool {
+	text := strings.ToLower(err.Error())
+	for _, words := range []string{"no space left on device", "no available ipv4 addresses", "cannot allocate memory"} {
+		if strings.Contains(text, words) {
+			return true
+		}
+	}
+	return false
+}

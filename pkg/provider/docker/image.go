@@ -1,0 +1,151 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+)
+
+const agentPath = "/usr/local/bin/nstance-agent"
+
+// labelContent is what an image was made of, so that it is made once.
+const labelContent = "nstance.content"
+
+// BuildAgentImage makes an image with nothing but a static agent binary in it
+// and the folders that the agent writes to, and gives it the name tag. It runs
+// as AgentUser. The engine is the one at host; empty: as the environment says.
+// No registry and no builder is needed. An image of that name with the same
+// content is kept; another one is removed, unless containers still use it.
+func BuildAgentImage(ctx context.Context, host, binary, tag string) error {
+	api, err := connect(host)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = api.Close() }() // idle connections only
+	root, err := agentRoot(binary)
+	if err != nil {
+		return fmt.Errorf("pack image %s: %w", tag, err)
+	}
+	changes := []string{`ENTRYPOINT ["` + agentPath + `"]`, fmt.Sprintf("USER %d:%d", AgentUser, AgentUser), "WORKDIR " + agentDir}
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%q", changes)
+	_, _ = hash.Write(root.Bytes()) // never fails
+	content := hex.EncodeToString(hash.Sum(nil))
+	before, err := api.ImageInspect(ctx, tag)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("inspect image %s: %w", tag, err)
+	}
+	if err == nil && before.Config != nil && before.Config.Labels[labelContent] == content {
+		return nil
+	}
+	if err := importImage(ctx, api, root, tag, append(changes, "LABEL "+labelContent+"="+content)); err != nil {
+		return fmt.Errorf("import image %s: %w", tag, err)
+	}
+	if before.ID == "" {
+		return nil
+	}
+	_, err = api.ImageRemove(ctx, before.ID, image.RemoveOptions{PruneChildren: true})
+	if err != nil && !errdefs.IsConflict(err) && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove the former image %s: %w", tag, err)
+	}
+	return nil
+}
+
+func importImage(ctx context.Context, api *client.Client, root io.Reader, tag string, changes []string) error {
+	body, err := api.ImageImport(ctx, image.ImportSource{Source: root, SourceName: "-"}, tag, image.ImportOptions{Changes: changes})
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return importResult(body)
+}
+
+// RemoveImage removes an image by its name. One that is not there is fine; one
+// that containers use is an error.
+func RemoveImage(ctx context.Context, host, tag string) error {
+	api, err := connect(host)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = api.Close() }() // idle connections only
+	if _, err := api.ImageRemove(ctx, tag, image.RemoveOptions{PruneChildren: true}); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove image %s: %w", tag, err)
+	}
+	return nil
+}
+
+// importResult reads the engine's progress messages, one of which may be an
+// error although the request itself went well.
+func importResult(body io.Reader) error {
+	d := json.NewDecoder(body)
+	for {
+		var m struct {
+			Error string `json:"error"`
+		}
+		err := d.Decode(&m)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the engine's answer: %w", err)
+		}
+		if m.Error != "" {
+			return errors.New(m.Error)
+		}
+	}
+}
+
+// agentRoot packs the image's whole file system.
+func agentRoot(binary string) (*bytes.Buffer, error) {
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		return nil, err
+	}
+	passwd := fmt.Appendf(nil, "root:x:0:0::/:/\nnonroot:x:%d:%d::%s:/\n", AgentUser, AgentUser, agentDir)
+	contents := map[string][]byte{agentPath[1:]: program, "etc/passwd": passwd}
+	entries := []tar.Header{
+		{Name: "etc/", Mode: 0o755, Typeflag: tar.TypeDir},
+		{Name: "tmp/", Mode: 0o1777, Typeflag: tar.TypeDir},
+		{Name: "usr/local/bin/", Mode: 0o755, Typeflag: tar.TypeDir},
+		{Name: "opt/", Mode: 0o755, Typeflag: tar.TypeDir},
+		{Name: agentPath[1:], Mode: 0o755, Typeflag: tar.TypeReg, Size: int64(len(program))},
+		{Name: "etc/passwd", Mode: 0o644, Typeflag: tar.TypeReg, Size: int64(len(passwd))},
+	}
+	return pack(append(entries, agentDirs()...), contents)
+}
+
+// agentDirs are the folders that belong to the agent.
+func agentDirs() []tar.Header {
+	owned := func(path string, mode int64) tar.Header {
+		return tar.Header{Name: path, Mode: mode, Typeflag: tar.TypeDir, Uid: AgentUser, Gid: AgentUser}
+	}
+	root := agentDir[1:]
+	return []tar.Header{owned(root+"/", 0o755), owned(root+"/identity/", 0o700), owned(root+"/keys/", 0o700), owned(root+"/recv/", 0o700)}
+}
+
+// pack writes an archive, without times so that the same input gives the same
+// bytes.
+func pack(entries []tar.Header, contents map[string][]byte) (*bytes.Buffer, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, h := range entries {
+		if err := w.WriteHeader(&h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(contents[h.Name]); err != nil {
+			return nil, err
+		}
+	}
+	return &out, w.Close()
+}

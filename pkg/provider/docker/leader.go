@@ -1,0 +1,137 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// LeaderNetwork moves the leader's address between the containers of a shard's
+// servers: to hold it is to be connected to the network with it.
+type LeaderNetwork struct {
+	p *Provider
+	l Leader
+}
+
+var _ provider.LeaderNetwork = (*LeaderNetwork)(nil)
+
+// LeaderNetwork returns what moves the leader's address; ok is false when the
+// options name none.
+func (p *Provider) LeaderNetwork() (ln *LeaderNetwork, ok bool) {
+	if p.cfg.Leader == nil {
+		return nil, false
+	}
+	return &LeaderNetwork{p: p, l: *p.cfg.Leader}, true
+}
+
+// ServerLabels are the labels that a server's container needs for its shard's
+// other servers to take the leader's address from it.
+func ServerLabels(scope provider.Scope) map[string]string {
+	return map[string]string{labelServer: "true", provider.TagClusterID: scope.ClusterID, provider.TagShard: scope.Shard}
+}
+
+// Check implements provider.LeaderNetwork.
+func (n *LeaderNetwork) Check(ctx context.Context) (bool, error) {
+	self, err := n.p.api.ContainerInspect(ctx, n.l.Self)
+	if err != nil {
+		return false, fmt.Errorf("inspect server container %s: %w", n.l.Self, err)
+	}
+	return n.holds(self.NetworkSettings.Networks), nil
+}
+
+// Assign implements provider.LeaderNetwork. It disconnects whichever container
+// of this shard's servers has the address, dead ones included, since those would
+// take it back when they are started again; any other holder is an error.
+func (n *LeaderNetwork) Assign(ctx context.Context) error {
+	self, err := n.p.api.ContainerInspect(ctx, n.l.Self)
+	if err != nil {
+		return fmt.Errorf("inspect server container %s: %w", n.l.Self, err)
+	}
+	if n.holds(self.NetworkSettings.Networks) {
+		return nil
+	}
+	if err := n.evict(ctx, self.ID); err != nil {
+		return err
+	}
+	if _, connected := self.NetworkSettings.Networks[n.l.Network]; connected {
+		if err := n.disconnect(ctx, self.ID); err != nil {
+			return err
+		}
+	}
+	if err := provider.Permit(ctx); err != nil {
+		return err
+	}
+	err = n.p.api.NetworkConnect(ctx, n.l.Network, self.ID, &network.EndpointSettings{
+		IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: n.l.IPv4.String()},
+	})
+	if err != nil {
+		return fmt.Errorf("connect %s to network %s as %s: %w", n.l.Self, n.l.Network, n.l.IPv4, err)
+	}
+	return nil
+}
+
+// evict takes the address from whoever has it.
+func (n *LeaderNetwork) evict(ctx context.Context, self string) error {
+	on, err := n.p.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("network", n.l.Network))})
+	if err != nil {
+		return fmt.Errorf("list containers of network %s: %w", n.l.Network, err)
+	}
+	for _, c := range on {
+		if c.ID == self || c.NetworkSettings == nil || !n.claims(c.NetworkSettings.Networks) {
+			continue
+		}
+		if !n.ours(c.Labels) {
+			return fmt.Errorf("%w: %s on network %s belongs to container %s, which is no server of this shard",
+				provider.ErrInvalid, n.l.IPv4, n.l.Network, slices.Concat(c.Names, []string{c.ID})[0])
+		}
+		if err := n.disconnect(ctx, c.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *LeaderNetwork) disconnect(ctx context.Context, id string) error {
+	if err := provider.Permit(ctx); err != nil {
+		return err
+	}
+	err := n.p.api.NetworkDisconnect(ctx, n.l.Network, id, true)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("disconnect %.12s from network %s: %w", id, n.l.Network, err)
+	}
+	return nil
+}
+
+func (n *LeaderNetwork) ours(labels map[string]string) bool {
+	for name, want := range ServerLabels(n.p.cfg.Scope) {
+		if labels[name] != want {
+			return false
+		}
+	}
+	return true
+}
+
+// holds reports whether a container has the address now.
+func (n *LeaderNetwork) holds(networks map[string]*network.EndpointSettings) bool {
+	e, ok := networks[n.l.Network]
+	return ok && n.same(e.IPAddress)
+}
+
+// claims reports whether it has the address, or will when it is started.
+func (n *LeaderNetwork) claims(networks map[string]*network.EndpointSettings) bool {
+	e, ok := networks[n.l.Network]
+	return ok && (n.same(e.IPAddress) || e.IPAMConfig != nil && n.same(e.IPAMConfig.IPv4Address))
+}
+
+func (n *LeaderNetwork) same(text string) bool {
+	addr, err := netip.ParseAddr(text)
+	return err == nil && addr == n.l.IPv4
+}

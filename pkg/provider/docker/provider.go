@@ -1,0 +1,178 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// Get implements provider.Provider.
+func (p *Provider) Get(ctx context.Context, ref provider.Ref) (provider.VM, error) {
+	found, err := p.find(ctx, ref)
+	if err != nil {
+		return provider.VM{}, err
+	}
+	if len(found) == 0 {
+		return provider.VM{}, fmt.Errorf("%w: instance %.80q, container %.80q", provider.ErrNotFound, ref.ID, ref.ProviderID)
+	}
+	return found[0], nil
+}
+
+// List implements provider.Provider.
+func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
+	vms, err := p.list(ctx, p.labelFilter())
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	return vms, nil
+}
+
+// Delete implements provider.Provider. It returns when the engine has removed
+// the container, which it does by force.
+func (p *Provider) Delete(ctx context.Context, ref provider.Ref) error {
+	found, err := p.find(ctx, ref)
+	if err != nil {
+		return err
+	}
+	for _, vm := range found {
+		if err := provider.Permit(ctx); err != nil {
+			return err
+		}
+		err := p.api.ContainerRemove(ctx, vm.ProviderID, container.RemoveOptions{Force: true, RemoveVolumes: true})
+		// A conflict says that its removal is under way.
+		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
+			return fmt.Errorf("delete container of instance %s: %w", vm.ID, kind(err))
+		}
+	}
+	return nil
+}
+
+// find returns the VMs that ref names: one, unless a stray carries the same
+// instance id.
+func (p *Provider) find(ctx context.Context, ref provider.Ref) ([]provider.VM, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := ref.Check(); err != nil {
+		return nil, err
+	}
+	if ref.ProviderID == "" {
+		vms, err := p.list(ctx, p.labelFilter(filters.Arg("label", provider.TagInstanceID+"="+string(ref.ID))))
+		if err != nil {
+			return nil, fmt.Errorf("find container of instance %s: %w", ref.ID, err)
+		}
+		return vms, nil
+	}
+	if !containerID.MatchString(ref.ProviderID) {
+		return nil, nil
+	}
+	found, err := p.api.ContainerInspect(ctx, ref.ProviderID)
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("inspect container %s: %w", ref.ProviderID, kindOfRead(err))
+	}
+	vm := inspected(found)
+	if !p.cfg.Scope.Owns(vm.Tags) || !ref.Names(vm) {
+		return nil, nil
+	}
+	return []provider.VM{vm}, nil
+}
+
+func (p *Provider) list(ctx context.Context, which filters.Args) ([]provider.VM, error) {
+	summaries, err := p.api.ContainerList(ctx, container.ListOptions{All: true, Filters: which})
+	if err != nil {
+		return nil, kindOfRead(err)
+	}
+	vms := make([]provider.VM, 0, len(summaries))
+	for _, s := range summaries {
+		vm := provider.VM{
+			ProviderID: s.ID,
+			State:      stateOf(s.State),
+			CreatedAt:  time.Unix(s.Created, 0).UTC(),
+		}
+		if s.NetworkSettings != nil {
+			vm.Addresses = addresses(s.NetworkSettings.Networks)
+		}
+		vms = append(vms, labelled(vm, s.Labels))
+	}
+	provider.Sort(vms)
+	return vms, nil
+}
+
+// kindOfRead sorts the answers to a read, where nothing is invalid for good.
+func kindOfRead(err error) error {
+	if errdefs.IsUnauthorized(err) || errdefs.IsPermissionDenied(err) {
+		return fmt.Errorf("%w: %w", provider.ErrUnauthorized, err)
+	}
+	return err
+}
+
+// labelFilter selects what carries this scope's labels, and more.
+func (p *Provider) labelFilter(more ...filters.KeyValuePair) filters.Args {
+	return filters.NewArgs(append(more,
+		filters.Arg("label", provider.TagManaged+"=true"),
+		filters.Arg("label", provider.TagClusterID+"="+p.cfg.Scope.ClusterID),
+		filters.Arg("label", provider.TagShard+"="+p.cfg.Scope.Shard),
+	)...)
+}
+
+// inspected reads a container's full description.
+func inspected(c container.InspectResponse) provider.VM {
+	vm := provider.VM{ProviderID: c.ID, State: stateOf(c.State.Status)}
+	if at, err := time.Parse(time.RFC3339Nano, c.Created); err == nil {
+		vm.CreatedAt = at.UTC()
+	}
+	if c.NetworkSettings != nil {
+		vm.Addresses = addresses(c.NetworkSettings.Networks)
+	}
+	return labelled(vm, c.Config.Labels)
+}
+
+// labelled adds what only the labels say.
+func labelled(vm provider.VM, labels map[string]string) provider.VM {
+	vm.Tags = maps.Clone(labels)
+	vm.ID = provider.TaggedID(labels)
+	vm.Hostname, vm.Subnet = labels[labelHostname], labels[labelSubnet]
+	return vm
+}
+
+func stateOf(s container.ContainerState) provider.State {
+	switch s {
+	case container.StateCreated, container.StateRestarting:
+		return provider.StatePending
+	case container.StateRunning, container.StatePaused: // a paused one may go on any time
+		return provider.StateRunning
+	case container.StateRemoving:
+		return provider.StateDeleting
+	case container.StateExited, container.StateDead:
+		return provider.StateStopped
+	default:
+		return provider.StateUnknown
+	}
+}
+
+// addresses returns a container's addresses, in the order of its networks'
+// names.
+func addresses(networks map[string]*network.EndpointSettings) []netip.Addr {
+	var out []netip.Addr
+	for _, name := range slices.Sorted(maps.Keys(networks)) {
+		for _, text := range []string{networks[name].IPAddress, networks[name].GlobalIPv6Address} {
+			if addr, err := netip.ParseAddr(text); err == nil {
+				out = append(out, addr)
+			}
+		}
+	}
+	return out
+}

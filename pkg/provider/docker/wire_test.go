@@ -1,0 +1,282 @@
+package docker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/docker"
+)
+
+// wire is an engine that answers by the script: what a request's method and path
+// end in decides. It logs what it was asked for.
+type wire struct {
+	mu      sync.Mutex
+	calls   []string
+	answers map[string]answer
+}
+
+type answer struct {
+	status  int
+	message string
+}
+
+func (w *wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	rw.Header().Set("Api-Version", "1.41")
+	if strings.HasSuffix(r.URL.Path, "/_ping") {
+		return
+	}
+	_, path, _ := strings.Cut(r.URL.Path, "/v1.41/")
+	parts := strings.Split(path, "/")
+	call := r.Method + " " + parts[len(parts)-1]
+	if r.Method == http.MethodDelete {
+		call = "DELETE"
+	}
+	w.mu.Lock()
+	w.calls = append(w.calls, call)
+	a, ok := w.answers[call]
+	w.mu.Unlock()
+	if !ok {
+		a = answer{http.StatusNotFound, "no such container"}
+	}
+	rw.Header().Set("Content-Type", "application/json")
+	rw.WriteHeader(a.status)
+	if a.status >= http.StatusBadRequest {
+		_ = json.NewEncoder(rw).Encode(map[string]string{"message": a.message})
+		return
+	}
+	fmt.Fprint(rw, a.message)
+}
+
+// openWire opens a provider on an engine with these answers.
+func openWire(t testing.TB, answers map[string]answer) (*docker.Provider, *wire) {
+	t.Helper()
+	w := &wire{answers: answers}
+	server := httptest.NewServer(w)
+	t.Cleanup(server.Close)
+	return openHost(t, "tcp://"+strings.TrimPrefix(server.URL, "http://")), w
+}
+
+func openHost(t testing.TB, host string) *docker.Provider {
+	t.Helper()
+	cfg, err := docker.Default(wireScope(), slog.New(slog.DiscardHandler)).WithOptions(map[string]any{"host": host, "image": "agent:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := docker.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func wireScope() provider.Scope { return provider.Scope{ClusterID: "c", Shard: "s"} }
+
+// created is how the engine describes a container that was never started.
+func created(t *testing.T, spec provider.Spec) answer {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{
+		"Id": strings.Repeat("a", 64), "State": map[string]any{"Status": "created"}, "Config": map[string]any{"Labels": spec.Tags},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{http.StatusOK, string(body)}
+}
+
+func TestCreateErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer answer
+		want   error // nil: temporary, the outcome unknown
+		says   string
+	}{
+		"no image":       {answer{404, "No such image: agent:1"}, provider.ErrInvalid, "build or load the image agent:1"},
+		"bad parameter":  {answer{400, "invalid hostname"}, provider.ErrInvalid, "invalid hostname"},
+		"forbidden":      {answer{403, "authorization denied by plugin"}, provider.ErrUnauthorized, "denied"},
+		"full disk":      {answer{500, "write /var/lib: no space left on device"}, provider.ErrNoCapacity, "no space"},
+		"throttled":      {answer{429, "slow down"}, provider.ErrThrottled, "slow down"},
+		"internal":       {answer{500, "server misbehaving"}, nil, "misbehaving"},
+		"being replaced": {answer{503, "engine is stopping"}, nil, "stopping"},
+	} {
+		p, w := openWire(t, map[string]answer{"POST create": c.answer})
+		_, err := p.Create(t.Context(), newSpec(t, wireScope(), nil))
+		if err == nil || provider.Definite(err) != (c.want != nil) || (c.want != nil && !errors.Is(err, c.want)) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if n := count(w, "POST create"); n != 1 {
+			t.Errorf("%s: %d creates were sent", name, n)
+		}
+	}
+}
+
+// TestStartErrors: a start that fails for good takes the container with it; one
+// that may pass leaves it for the next create.
+func TestStartErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		start, remove answer
+		want          error
+		removes       int
+	}{
+		"no program":       {answer{400, "exec: nstance-agent: not found"}, answer{204, ""}, provider.ErrInvalid, 1},
+		"no network":       {answer{404, "network x not found"}, answer{204, ""}, provider.ErrInvalid, 1},
+		"network is full":  {answer{500, "no available IPv4 addresses on this network"}, answer{204, ""}, provider.ErrNoCapacity, 1},
+		"can't be removed": {answer{400, "exec: nstance-agent: not found"}, answer{409, "container is running"}, nil, 1},
+		"address in use":   {answer{403, "Address already in use"}, answer{204, ""}, nil, 0},
+		"internal":         {answer{500, "server misbehaving"}, answer{204, ""}, nil, 0},
+	} {
+		spec := newSpec(t, wireScope(), nil)
+		p, w := openWire(t, map[string]answer{
+			"POST create": {201, `{"Id":"a"}`}, "GET json": created(t, spec), "PUT archive": {200, ""},
+			"POST start": c.start, "DELETE": c.remove,
+		})
+		_, err := p.Create(t.Context(), spec)
+		if err == nil || provider.Definite(err) != (c.want != nil) || (c.want != nil && !errors.Is(err, c.want)) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if n := count(w, "DELETE"); n != c.removes {
+			t.Errorf("%s: %d removals", name, n)
+		}
+	}
+}
+
+// TestGuardBeforeRemoval has leadership end before the container of a start that
+// failed for good is removed: it stays, and so does the doubt.
+func TestGuardBeforeRemoval(t *testing.T) {
+	spec := newSpec(t, wireScope(), nil)
+	p, w := openWire(t, map[string]answer{
+		"POST create": {201, `{"Id":"a"}`}, "GET json": created(t, spec), "PUT archive": {200, ""},
+		"POST start": {400, "exec: nstance-agent: not found"}, "DELETE": {204, ""},
+	})
+	refusal := errors.New("not the leader")
+	ctx := provider.WithGuard(t.Context(), func(context.Context) error {
+		if count(w, "POST start") > 0 {
+			return refusal
+		}
+		return nil
+	})
+	_, err := p.Create(ctx, spec)
+	if !errors.Is(err, refusal) || provider.Definite(err) || !strings.Contains(err.Error(), "exec: nstance-agent") {
+		t.Errorf("create answers %v, want why it did not start, and no definite error", err)
+	}
+	if n := count(w, "DELETE"); n != 0 {
+		t.Errorf("%d removals without leave", n)
+	}
+}
+
+// TestClose may come more than once.
+func TestClose(t *testing.T) {
+	p, _ := openWire(t, nil)
+	p.Close()
+	p.Close()
+}
+
+func TestUnreachable(t *testing.T) {
+	p := openHost(t, "unix://"+filepath.Join(t.TempDir(), "no.sock"))
+	spec := newSpec(t, wireScope(), nil)
+	_, createErr := p.Create(t.Context(), spec)
+	_, getErr := p.Get(t.Context(), provider.Ref{ID: spec.ID})
+	_, listErr := p.List(t.Context())
+	watchErr := p.Watch(t.Context(), func(provider.Event) {})
+	for name, err := range map[string]error{
+		"create": createErr, "get": getErr, "list": listErr, "watch": watchErr, "delete": p.Delete(t.Context(), provider.Ref{ID: spec.ID}),
+	} {
+		if err == nil || provider.Definite(err) || errors.Is(err, provider.ErrNotFound) {
+			t.Errorf("%s without an engine: %v, want a temporary error", name, err)
+		}
+	}
+}
+
+func count(w *wire, call string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(slices.DeleteFunc(slices.Clone(w.calls), func(c string) bool { return c != call }))
+}
+
+func TestBadArgs(t *testing.T) {
+	p, w := openWire(t, nil)
+	for want, args := range map[string]map[string]any{
+		"args.privileged: no such field (have: cpus, env, extra_hosts, image, labels, memory, network, pids_limit)": {"privileged": true},
+		`args.memory is "lots": want bytes such as 512m or 2g`:                                                      {"memory": "lots"},
+		`args.memory is "m"`:                                                {"memory": "m"},
+		`args.memory is "-1"`:                                               {"memory": "-1"},
+		`args.memory is "9999999999999g"`:                                   {"memory": "9999999999999g"},
+		"args.cpus is -1: want a number such as 1.5":                        {"cpus": -1},
+		"args.cpus is a string: want a number":                              {"cpus": "2"},
+		"args.pids_limit is -1":                                             {"pids_limit": -1},
+		"args.labels.nstance:shard: labels that begin with nstance: are":    {"labels": map[string]any{"nstance:shard": "x"}},
+		"args.env.NSTANCE_KEYS_DIR: the provider sets this variable itself": {"env": map[string]any{"NSTANCE_KEYS_DIR": "/x"}},
+		"args.extra_hosts is a string: want a list":                         {"extra_hosts": "a:b"},
+	} {
+		if _, err := p.Create(t.Context(), newSpec(t, wireScope(), args)); !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+	if len(w.calls) != 0 {
+		t.Errorf("the engine was asked: %v", w.calls)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	base := docker.Default(wireScope(), slog.New(slog.DiscardHandler))
+	cfg, err := base.WithOptions(map[string]any{
+		"host": "tcp://h:1", "image": "i", "network": "n", "env": map[string]any{"A": "1"},
+		"leader": map[string]any{"network": "l", "ipv4": "10.0.0.100", "self": "server-1"},
+	})
+	if err != nil || cfg.Host != "tcp://h:1" || cfg.Image != "i" || cfg.Network != "n" || cfg.Env["A"] != "1" ||
+		cfg.Leader.IPv4.String() != "10.0.0.100" || cfg.Validate() != nil {
+		t.Errorf("with all options: %+v, %v, %v", cfg, err, cfg.Validate())
+	}
+	if p, err := docker.New(cfg); err != nil {
+		t.Error(err)
+	} else if _, ok := p.LeaderNetwork(); !ok {
+		t.Error("no leader network although the options name one")
+	}
+	for want, options := range map[string]map[string]any{
+		"options.socket: no such field":               {"socket": "x"},
+		"options.leader.ip: no such field":            {"leader": map[string]any{"ip": "x"}},
+		"options.leader":                              {"leader": map[string]any{"ipv4": "x"}},
+		"options.image is empty":                      {},
+		"options.leader.network is empty":             {"image": "i", "leader": map[string]any{}},
+		"options.leader.ipv4 is \"::1\"":              {"image": "i", "leader": map[string]any{"ipv4": "::1"}},
+		"options.leader.self is empty":                {"image": "i", "leader": map[string]any{"network": "l"}},
+		"options.env.NSTANCE_INSTANCE_ID":             {"image": "i", "env": map[string]any{"NSTANCE_INSTANCE_ID": "x"}},
+		"options.host: unable to parse docker host `": {"image": "i", "host": "nowhere"},
+	} {
+		cfg, err := base.WithOptions(options)
+		if err == nil {
+			_, err = docker.New(cfg)
+		}
+		if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want ErrInvalid with %q", options, err, want)
+		}
+	}
+}
+
+// FuzzArgs: whatever a config asks for is refused by name, or sent.
+func FuzzArgs(f *testing.F) {
+	f.Add([]byte(`{"memory":"512m","cpus":1.5,"labels":{"a":"b"}}`))
+	f.Add([]byte(`{"memory":"k"}`))
+	f.Add([]byte(`{"memory":"9223372036854775807g","cpus":1e300}`))
+	f.Add([]byte(`{"env":{"":""},"extra_hosts":[""],"pids_limit":-5}`))
+	p, _ := openWire(f, map[string]answer{"POST create": {404, "No such image: x"}})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var args map[string]any
+		if json.Unmarshal(data, &args) != nil {
+			return
+		}
+		if _, err := p.Create(t.Context(), newSpec(t, wireScope(), args)); !errors.Is(err, provider.ErrInvalid) {
+			t.Errorf("%s: %v", data, err)
+		}
+	})
+}

@@ -1,0 +1,102 @@
+package fake
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// Op is a kind of call.
+type Op string
+
+// The kinds of calls.
+const (
+	OpCreate Op = "create"
+	OpGet    Op = "get"
+	OpList   Op = "list"
+	OpDelete Op = "delete"
+)
+
+// Call is one call as the world saw it. A call that its guard refused, or whose
+// context had ended before, never reached the world and is not logged.
+type Call struct {
+	Op     Op
+	By     string // the name of the handle
+	Scope  provider.Scope
+	Ref    provider.Ref
+	Subnet string
+
+	Start   time.Time // when it was sent
+	End     time.Time // when its reply came, or its caller gave up; zero: still under way
+	Applied bool      // it took effect, whatever the reply said
+	Err     error     // the reply
+}
+
+// flight is a call under way.
+type flight struct {
+	call  *Call
+	fault Fault
+	takes time.Duration
+	due   time.Time
+	lands bool // takes effect even if the caller gives up
+}
+
+// begin logs a call and decides what becomes of it.
+func (w *World) begin(p *Provider, r request) *flight {
+	w.mu.Lock()
+	c := Call{Op: r.op, By: p.name, Scope: p.scope, Ref: r.ref, Subnet: r.subnet, Start: time.Now()}
+	f := &flight{call: &c}
+	w.calls = append(w.calls, &c)
+	draw := w.draw(r.op, r.ref)
+	f.takes = r.takes.draw(draw)
+	f.fault = w.fault(r.op, draw)
+	f.takes += f.fault.Delay
+	f.due = c.Start.Add(f.takes)
+	f.lands = r.mutates && draw.Float64() < w.cfg.LandsAfterCancel
+	sent := c
+	w.mu.Unlock()
+	if w.cfg.OnCall != nil {
+		w.cfg.OnCall(sent)
+	}
+	return f
+}
+
+// end logs the reply and returns it. A late landing keeps the end that the
+// caller saw.
+func (w *World) end(f *flight, applied bool, err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f.call.Applied = f.call.Applied || applied
+	if f.call.End.IsZero() {
+		f.call.End, f.call.Err = time.Now(), err
+	}
+	return err
+}
+
+// Calls returns the calls of the given kinds, in the order they were sent; with
+// none given, all of them.
+func (w *World) Calls(ops ...Op) []Call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []Call
+	for _, c := range w.calls {
+		if len(ops) == 0 || slices.Contains(ops, c.Op) {
+			out = append(out, *c)
+		}
+	}
+	return out
+}
+
+// ForgetCalls empties the log, for runs that last long.
+func (w *World) ForgetCalls() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = nil
+}
+
+// CreateCalls returns the creates sent for one instance.
+func (w *World) CreateCalls(id fleet.InstanceID) []Call {
+	return slices.DeleteFunc(w.Calls(OpCreate), func(c Call) bool { return c.Ref.ID != id })
+}

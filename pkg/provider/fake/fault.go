@@ -1,0 +1,98 @@
+package fake
+
+import (
+	"errors"
+	"hash/fnv"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// ErrLost is the reply that never came: the caller learns nothing of the outcome.
+var ErrLost = errors.New("connection lost")
+
+// Fault is something that goes wrong with a call.
+type Fault struct {
+	Err     error         // the reply; nil: the call succeeds, late by Delay
+	Applied bool          // the call took effect before its reply was lost
+	Delay   time.Duration // added to the call's latency
+	Hang    bool          // no reply until the caller gives up, and no effect
+}
+
+// Chance is a fault that strikes calls at random.
+type Chance struct {
+	Op          Op // empty: every kind
+	Probability float64
+	Fault       Fault
+}
+
+// FailNext makes the next n calls of a kind meet fault, whoever makes them.
+// Several scripts queue up; they come before all chances.
+func (w *World) FailNext(op Op, n int, fault Fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for range n {
+		w.scripted[op] = append(w.scripted[op], fault)
+	}
+}
+
+// Outage makes every call fail with err, without effect, until it is called
+// with nil. Machines live on meanwhile, and so do watches.
+func (w *World) Outage(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outage = err
+}
+
+// fault picks what strikes this call. It holds the lock.
+func (w *World) fault(op Op, draw *rand.Rand) Fault {
+	if w.outage != nil {
+		return Fault{Err: w.outage}
+	}
+	if queue := w.scripted[op]; len(queue) > 0 {
+		w.scripted[op] = queue[1:]
+		return queue[0]
+	}
+	for _, c := range w.cfg.Chances {
+		if (c.Op == "" || c.Op == op) && draw.Float64() < c.Probability {
+			return c.Fault
+		}
+	}
+	return Fault{}
+}
+
+// drawKey names a sequence of draws.
+type drawKey struct {
+	op  Op
+	ref provider.Ref
+}
+
+// draw returns the randomness of the next call of this kind about ref. It holds
+// the lock.
+func (w *World) draw(op Op, ref provider.Ref) *rand.Rand {
+	if ref.ID != "" {
+		ref.ProviderID = "" // it is not the same in every run
+	}
+	key := drawKey{op: op, ref: ref}
+	w.counts[key]++
+	return rand.New(rand.NewPCG(w.cfg.Seed, hash(string(op), string(ref.ID), ref.ProviderID)+w.counts[key]))
+}
+
+// draw picks a duration of the span.
+func (s Span) draw(r *rand.Rand) time.Duration {
+	if s.Max <= s.Min {
+		return s.Min
+	}
+	return s.Min + time.Duration(r.Int64N(int64(s.Max-s.Min)+1))
+}
+
+// hash is the same in every process, unlike the runtime's own.
+func hash(parts ...string) uint64 {
+	h := fnv.New64a()
+	for _, s := range parts {
+		_, _ = h.Write([]byte(s)) // never fails
+		_, _ = h.Write([]byte{0})
+	}
+	return h.Sum64()
+}

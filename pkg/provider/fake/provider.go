@@ -1,0 +1,135 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// Provider is one server's handle on a World.
+type Provider struct {
+	w     *World
+	scope provider.Scope
+	name  string
+}
+
+var (
+	_ provider.Provider = (*Provider)(nil)
+	_ provider.Watcher  = (*Provider)(nil)
+)
+
+// Create implements provider.Provider.
+func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM, error) {
+	if err := spec.Check(p.scope); err != nil {
+		return provider.VM{}, err
+	}
+	r := request{op: OpCreate, ref: provider.Ref{ID: spec.ID}, subnet: spec.Subnet, takes: p.w.cfg.CreateLatency, mutates: true}
+	return send(ctx, p, r, func() (provider.VM, error) { return p.w.create(p.scope, spec) })
+}
+
+// Get implements provider.Provider.
+func (p *Provider) Get(ctx context.Context, ref provider.Ref) (provider.VM, error) {
+	if err := ref.Check(); err != nil {
+		return provider.VM{}, err
+	}
+	return send(ctx, p, request{op: OpGet, ref: ref, takes: p.w.cfg.GetLatency}, func() (provider.VM, error) {
+		rows := p.w.find(p.scope, ref)
+		if len(rows) == 0 {
+			return provider.VM{}, fmt.Errorf("%w: instance %q, provider id %.80q", provider.ErrNotFound, ref.ID, ref.ProviderID)
+		}
+		return rows[0].snapshot(), nil
+	})
+}
+
+// List implements provider.Provider.
+func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
+	return send(ctx, p, request{op: OpList, takes: p.w.cfg.ListLatency}, func() ([]provider.VM, error) {
+		return p.w.shelf(p.scope).snapshot(), nil
+	})
+}
+
+// Delete implements provider.Provider.
+func (p *Provider) Delete(ctx context.Context, ref provider.Ref) error {
+	if err := ref.Check(); err != nil {
+		return err
+	}
+	r := request{op: OpDelete, ref: ref, takes: p.w.cfg.DeleteLatency, mutates: true}
+	_, err := send(ctx, p, r, func() (struct{}, error) {
+		for _, row := range p.w.find(p.scope, ref) {
+			p.w.remove(row)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// request is one call on its way.
+type request struct {
+	op      Op
+	ref     provider.Ref
+	subnet  string
+	takes   Span
+	mutates bool
+}
+
+// send carries out one call: the guard, the log, the fault that strikes it if
+// any, the time it takes, and then its effect, which apply has under the lock.
+func send[T any](ctx context.Context, p *Provider, r request, apply func() (T, error)) (T, error) {
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	if r.mutates {
+		if err := provider.Permit(ctx); err != nil {
+			return none, err
+		}
+	}
+	c := p.w.begin(p, r)
+	if c.fault.Hang {
+		<-ctx.Done()
+		return none, p.w.end(c, false, ctx.Err())
+	}
+	land := func() (T, error) { return settle(p.w, c, apply) }
+	if err := pause(ctx, c.takes); err != nil {
+		if c.lands {
+			time.AfterFunc(time.Until(c.due), func() { _, _ = land() })
+		}
+		return none, p.w.end(c, false, err)
+	}
+	return land()
+}
+
+// settle gives a call its effect and its reply.
+func settle[T any](w *World, c *flight, apply func() (T, error)) (T, error) {
+	var none T
+	if c.fault.Err != nil && !c.fault.Applied {
+		return none, w.end(c, false, c.fault.Err)
+	}
+	w.mu.Lock()
+	got, err := apply()
+	w.mu.Unlock()
+	applied := err == nil
+	if c.fault.Err != nil {
+		err = c.fault.Err
+	}
+	if err = w.end(c, applied, err); err != nil {
+		return none, err
+	}
+	return got, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

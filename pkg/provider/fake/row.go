@@ -1,0 +1,180 @@
+package fake
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// row is one machine.
+type row struct {
+	vm    provider.VM
+	scope provider.Scope
+	spec  provider.Spec
+}
+
+func (r *row) snapshot() provider.VM {
+	vm := r.vm
+	vm.Tags = maps.Clone(vm.Tags)
+	vm.Addresses = slices.Clone(vm.Addresses)
+	return vm
+}
+
+// shelf holds the machines of one scope, in the order of List.
+type shelf struct{ rows []*row }
+
+func (w *World) shelf(scope provider.Scope) *shelf {
+	s, ok := w.shelves[scope]
+	if !ok {
+		s = &shelf{}
+		w.shelves[scope] = s
+	}
+	return s
+}
+
+func (s *shelf) snapshot() []provider.VM {
+	out := make([]provider.VM, len(s.rows))
+	for i, r := range s.rows {
+		out[i] = r.snapshot()
+	}
+	return out
+}
+
+// search returns where a VM stands on the shelf, or would.
+func (s *shelf) search(vm provider.VM) int {
+	i, _ := slices.BinarySearchFunc(s.rows, vm, func(r *row, vm provider.VM) int { return provider.Compare(r.vm, vm) })
+	return i
+}
+
+// withID returns the machines that carry an instance id.
+func (s *shelf) withID(id fleet.InstanceID) []*row {
+	from := s.search(provider.VM{ID: id})
+	to := from
+	for to < len(s.rows) && s.rows[to].vm.ID == id {
+		to++
+	}
+	return slices.Clone(s.rows[from:to])
+}
+
+// find returns the machines of a scope that ref names. All methods from here on
+// hold the lock.
+func (w *World) find(scope provider.Scope, ref provider.Ref) []*row {
+	if ref.ProviderID == "" {
+		return w.shelf(scope).withID(ref.ID)
+	}
+	r, ok := w.byName[ref.ProviderID]
+	if !ok || r.scope != scope || !ref.Names(r.vm) {
+		return nil
+	}
+	return []*row{r}
+}
+
+func (w *World) create(scope provider.Scope, spec provider.Spec) (provider.VM, error) {
+	if rows := w.shelf(scope).withID(spec.ID); len(rows) > 0 {
+		return rows[0].snapshot(), nil
+	}
+	if limit, ok := w.cfg.Capacity[spec.Subnet]; w.cfg.Capacity != nil {
+		if !ok {
+			return provider.VM{}, fmt.Errorf("%w: subnet %q does not exist", provider.ErrInvalid, spec.Subnet)
+		}
+		if w.used[spec.Subnet] >= limit {
+			return provider.VM{}, fmt.Errorf("%w: subnet %s holds %d of %d", provider.ErrNoCapacity, spec.Subnet, limit, limit)
+		}
+	}
+	return w.add(scope, spec).snapshot(), nil
+}
+
+// add puts a new machine into the world and starts its life.
+func (w *World) add(scope provider.Scope, spec provider.Spec) *row {
+	w.serial++
+	r := &row{scope: scope, spec: spec, vm: provider.VM{
+		ID:         provider.TaggedID(spec.Tags),
+		ProviderID: fmt.Sprintf("fake-%08x", w.serial),
+		State:      provider.StatePending,
+		Subnet:     spec.Subnet,
+		Hostname:   spec.Hostname,
+		Tags:       maps.Clone(spec.Tags),
+		CreatedAt:  time.Now(),
+	}}
+	r.vm.Addresses = append(r.vm.Addresses, address(w.serial))
+	s := w.shelf(scope)
+	s.rows = slices.Insert(s.rows, s.search(r.vm), r)
+	w.byName[r.vm.ProviderID] = r
+	w.used[spec.Subnet]++
+	w.tell(r)
+	draw := w.draw("boot", provider.Ref{ID: r.vm.ID, ProviderID: r.vm.ProviderID})
+	boot, life := w.cfg.Boot.draw(draw), w.cfg.Lifetime.draw(draw)
+	w.after(boot, func() {
+		if w.move(r, provider.StateRunning, provider.StatePending) && life > 0 {
+			w.after(life, func() { w.die(r) })
+		}
+	})
+	return r
+}
+
+// after has f done under the lock when d has passed; at once when d is zero.
+func (w *World) after(d time.Duration, f func()) {
+	if d <= 0 {
+		f()
+		return
+	}
+	time.AfterFunc(d, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		f()
+	})
+}
+
+// move changes a machine's state if it is in one of those, and tells the watchers.
+func (w *World) move(r *row, to provider.State, from ...provider.State) bool {
+	if !slices.Contains(from, r.vm.State) {
+		return false
+	}
+	r.vm.State = to
+	w.tell(r)
+	return true
+}
+
+func (w *World) die(r *row) bool {
+	return w.move(r, provider.StateStopped, provider.StatePending, provider.StateRunning, provider.StateStopping)
+}
+
+func (w *World) stop(r *row) bool {
+	if !w.move(r, provider.StateStopping, provider.StatePending, provider.StateRunning) {
+		return false
+	}
+	w.after(w.shutdown(r), func() { w.move(r, provider.StateStopped, provider.StateStopping) })
+	return true
+}
+
+func (w *World) remove(r *row) {
+	if w.move(r, provider.StateDeleting, provider.StatePending, provider.StateRunning,
+		provider.StateStopping, provider.StateStopped, provider.StateFailed) {
+		w.after(w.shutdown(r), func() { w.vanish(r) })
+	}
+}
+
+func (w *World) shutdown(r *row) time.Duration {
+	return w.cfg.Shutdown.draw(w.draw("shutdown", r.vm.Ref()))
+}
+
+// vanish ends a machine; it is remembered for a while if the world remembers.
+func (w *World) vanish(r *row) bool {
+	if r.vm.State == provider.StateDeleted {
+		return false
+	}
+	r.vm.State = provider.StateDeleted
+	w.used[r.vm.Subnet]--
+	w.tell(r)
+	w.after(w.cfg.Remember, func() {
+		s := w.shelf(r.scope)
+		i := s.search(r.vm)
+		s.rows = slices.Delete(s.rows, i, i+1)
+		delete(w.byName, r.vm.ProviderID)
+	})
+	return true
+}

@@ -1,0 +1,81 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// birth tells one process from every other that ever had its pid.
+type birth struct {
+	pid   int
+	start string // when it started, in the system's own terms
+}
+
+// parseBirth reads a pid file: the pid on the first line, then what the system
+// says of the start. A file without its final newline is not complete.
+func parseBirth(data string) (birth, bool) {
+	if !strings.HasSuffix(data, "\n") {
+		return birth{}, false
+	}
+	first, rest, _ := strings.Cut(strings.TrimSuffix(data, "\n"), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil || pid <= 1 {
+		return birth{}, false // 0, 1 and the negative mean many processes, or init
+	}
+	start, ok := parseStart(rest)
+	return birth{pid: pid, start: start}, ok
+}
+
+// alive reports whether the process is still there. One of which the system
+// tells nothing is not.
+func (b birth) alive() bool {
+	start, ok := startOf(b.pid)
+	return ok && start == b.start
+}
+
+// signal sends sig if the process is still there. The handle is taken before the
+// look, so that where the system has process handles no other can be hit.
+func (b birth) signal(sig syscall.Signal) error {
+	p, err := os.FindProcess(b.pid)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Release() }() // a handle, not the process
+	if !b.alive() {
+		return nil
+	}
+	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+// kill ends the process and what it started in its own session's group.
+func (b birth) kill() error {
+	if !b.alive() {
+		return nil
+	}
+	if err := syscall.Kill(-b.pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+// pollExit waits for the end of a process where nothing tells of it.
+func pollExit(ctx context.Context, b birth) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for b.alive() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

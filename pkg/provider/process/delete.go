@@ -1,0 +1,121 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"syscall"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// Delete implements provider.Provider. It marks the folder, sends SIGTERM and
+// returns; SIGKILL after the grace and the removal follow in the background.
+// When that is cut short, by Close or the server's end, Delete asked again
+// takes up where it was left, through any Provider over the same Dir.
+func (p *Provider) Delete(ctx context.Context, ref provider.Ref) error {
+	found, err := p.find(ctx, ref)
+	if err != nil {
+		return err
+	}
+	for _, vm := range found {
+		if err := provider.Permit(ctx); err != nil {
+			return err
+		}
+		f, _ := p.folder(vm.ProviderID) // it was found there
+		if err := p.delete(ctx, f); err != nil {
+			return fmt.Errorf("delete process of instance %s: %w", vm.ID, err)
+		}
+	}
+	return nil
+}
+
+func (p *Provider) delete(ctx context.Context, f folder) error {
+	defer p.touch(f.name)
+	lock, err := f.lock(ctx, false)
+	if absent(err) {
+		return nil // somebody else was faster
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := provider.Permit(ctx); err != nil { // again: the lock may have taken a while
+		return err
+	}
+	b, born, err := f.birth()
+	if err != nil {
+		return err
+	}
+	if err := f.mark(); err != nil {
+		// On a full disk the deletion goes on without its mark.
+		p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "deletion can't be marked", slog.String("instance", f.name), slog.Any("error", err))
+	}
+	if !born || !b.alive() {
+		return f.discard()
+	}
+	if err := b.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	p.follow(f, b) //nolint:contextcheck // it goes on after the request
+	return nil
+}
+
+// mark notes that the instance is to go.
+func (f folder) mark() error {
+	file, err := os.OpenFile(f.file(deletingFile), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// follow sees a deletion through, once however often it is asked.
+func (p *Provider) follow(f folder, b birth) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ending[f.name] || p.background.Err() != nil {
+		return
+	}
+	p.ending[f.name] = true
+	p.deletions.Go(func() {
+		err := p.end(f, b)
+		if err != nil && p.background.Err() == nil {
+			p.cfg.Logger.LogAttrs(p.background, slog.LevelError, "deletion is stuck", slog.String("instance", f.name), slog.Any("error", err))
+		}
+		p.mu.Lock()
+		delete(p.ending, f.name)
+		p.mu.Unlock()
+		p.touch(f.name)
+	})
+}
+
+// end waits for the process to end, makes it, and removes the folder.
+func (p *Provider) end(f folder, b birth) error {
+	grace, cancel := context.WithTimeout(p.background, p.cfg.StopGrace)
+	defer cancel()
+	if awaitExit(grace, b) != nil {
+		if err := p.background.Err(); err != nil {
+			return err
+		}
+		if err := b.kill(); err != nil {
+			return err
+		}
+		if err := awaitExit(p.background, b); err != nil {
+			return err
+		}
+	}
+	lock, err := f.lock(p.background, false)
+	if absent(err) {
+		return nil // the other server of the shard was faster
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if now, born, err := f.birth(); err != nil || (born && now != b) {
+		return err // not the one that was to go
+	}
+	return f.discard()
+}

@@ -1,0 +1,146 @@
+package process_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// TestAgentThatCannotStart: a file that is executable but no program.
+func TestAgentThatCannotStart(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config(t, scope)
+	cfg.Agent = filepath.Join(w.dir, "agent")
+	if err := os.WriteFile(cfg.Agent, []byte("\x7fELF but not really"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, cfg)
+	if _, err := p.Create(t.Context(), spec(1)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is stopped", func() bool { return state(t, p, provider.Ref{ID: spec(1).ID}) == provider.StateStopped })
+	if err := os.Remove(cfg.Agent); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Create(t.Context(), spec(2)); !errors.Is(err, provider.ErrInvalid) {
+		t.Errorf("create without the binary: %v", err)
+	}
+	if got := state(t, p, provider.Ref{ID: spec(2).ID}); got != provider.StateDeleted {
+		t.Errorf("a definite failure left something %s", got)
+	}
+}
+
+// TestLostState: the folder remains with a living process, but not its tags.
+func TestLostState(t *testing.T) {
+	w := newWorld(t)
+	p := open(t, w.config(t, scope))
+	vm := create(t, p, spec(1))
+	for _, content := range []string{"", "{", `{"tags":null}`} {
+		if err := os.WriteFile(filepath.Join(w.folder(vm), "state.json"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Create(t.Context(), spec(1)); err == nil || provider.Definite(err) {
+			t.Errorf("create over a living process without tags: %v, want an error that is not definite", err)
+		}
+		if vms, err := p.List(t.Context()); err != nil || len(vms) != 0 {
+			t.Errorf("list: %v, %v", vms, err)
+		}
+	}
+}
+
+// TestLeftoversDoNotComeBack: what an earlier, broken removal left in the folder
+// is no part of a new instance.
+func TestLeftoversDoNotComeBack(t *testing.T) {
+	w := newWorld(t)
+	s := spec(1)
+	dir := filepath.Join(w.dir, scope.Shard, string(s.ID))
+	for _, name := range []string{"identity/identity.crt", "keys/old.key", "deleting", "pid"} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(t, open(t, w.config(t, scope)), s)
+	for _, name := range []string{"identity/identity.crt", "keys/old.key", "deleting"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); !os.IsNotExist(err) {
+			t.Errorf("%s is still there: %v", name, err)
+		}
+	}
+}
+
+var errNotLeader = errors.New("not the leader")
+
+// ledUntil is a context under which so many mutations may start.
+func ledUntil(t *testing.T, n int) context.Context {
+	asked := 0
+	return provider.WithGuard(t.Context(), func(context.Context) error {
+		if asked++; asked > n {
+			return errNotLeader
+		}
+		return nil
+	})
+}
+
+// TestGuardBeforeCleaningUp has leadership end after a start that failed for
+// good: the folder is no longer ours to remove, and the error says so by not
+// being definite.
+func TestGuardBeforeCleaningUp(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config(t, scope)
+	cfg.Agent = filepath.Join(w.dir, "agent")
+	if err := os.WriteFile(cfg.Agent, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, cfg)
+	if err := os.Remove(cfg.Agent); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.Create(ledUntil(t, 3), spec(1))
+	if !errors.Is(err, errNotLeader) || provider.Definite(err) {
+		t.Errorf("create answers %v, want the guard's refusal and no definite error", err)
+	}
+	if _, err := os.Stat(filepath.Join(w.dir, scope.Shard, string(spec(1).ID), "state.json")); err != nil {
+		t.Errorf("the folder was cleared without leave: %v", err)
+	}
+	if _, err := p.Create(t.Context(), spec(1)); !errors.Is(err, provider.ErrInvalid) {
+		t.Errorf("create asked again: %v", err)
+	}
+}
+
+// TestGuardOfDelete: what was refused, also once its lock was taken, leaves no
+// mark.
+func TestGuardOfDelete(t *testing.T) {
+	w := newWorld(t)
+	p := open(t, w.config(t, scope))
+	vm := create(t, p, spec(1))
+	for _, n := range []int{0, 1} {
+		if err := p.Delete(ledUntil(t, n), provider.Ref{ID: vm.ID}); !errors.Is(err, errNotLeader) {
+			t.Errorf("delete answers %v", err)
+		}
+	}
+	if got := state(t, p, provider.Ref{ID: vm.ID}); got != provider.StateRunning {
+		t.Errorf("after a refused delete it is %s", got)
+	}
+}
+
+// TestGuardBetween has leadership end after the folder was made: nothing is
+// started, and the next create completes it.
+func TestGuardBetween(t *testing.T) {
+	w := newWorld(t)
+	p := open(t, w.config(t, scope))
+	ctx := ledUntil(t, 2)
+	if _, err := p.Create(ctx, spec(1)); !errors.Is(err, errNotLeader) {
+		t.Fatalf("create answers %v", err)
+	}
+	if got := state(t, p, provider.Ref{ID: spec(1).ID}); got != provider.StateFailed {
+		t.Errorf("what was not allowed to start is %s", got)
+	}
+	create(t, p, spec(1))
+}

@@ -1,0 +1,233 @@
+package process_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/process"
+	"github.com/nstance/nstance/pkg/provider/providertest"
+)
+
+// The test binary is its own agent: started with this variable, it waits for
+// SIGTERM. Its value marks the processes of this run.
+const agentVar = "TEST_AGENT_OF"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(agentVar) != "" {
+		agent()
+		return
+	}
+	if os.Getenv(serverVar) != "" {
+		server()
+		return
+	}
+	code := m.Run()
+	if left := leftovers(); len(left) > 0 {
+		fmt.Fprintln(os.Stderr, "processes left behind:", left)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// agent prints its environment and waits to be told to end.
+func agent() {
+	signals := make(chan os.Signal, 1)
+	if os.Getenv("STUBBORN") != "" {
+		signal.Ignore(syscall.SIGTERM)
+	} else {
+		signal.Notify(signals, syscall.SIGTERM)
+	}
+	_ = os.WriteFile("environment", []byte(strings.Join(os.Environ(), "\n")), 0o600)
+	select {
+	case <-signals:
+	case <-time.After(time.Minute): // should the test itself be killed
+	}
+}
+
+func marker() string { return strconv.Itoa(os.Getpid()) }
+
+// leftovers finds agents of this run by their environment. Where there is no
+// /proc it finds none, and the tests' own clean-up has to do.
+func leftovers() (pids []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, file := range files {
+		env, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(env), agentVar+"="+marker()+"\x00") {
+			pids = append(pids, filepath.Base(filepath.Dir(file)))
+		}
+	}
+	return pids
+}
+
+// world is one folder with the processes in it.
+type world struct {
+	dir string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{dir: t.TempDir()}
+	t.Cleanup(func() { w.killAll(t) })
+	return w
+}
+
+// killAll ends every process that the folder knows, and waits until all are gone.
+func (w *world) killAll(t *testing.T) {
+	files, _ := filepath.Glob(filepath.Join(w.dir, "*", "*", "pid"))
+	for _, file := range files {
+		if pid := pidIn(file); pid > 1 {
+			_ = syscall.Kill(-pid, syscall.SIGKILL)
+		}
+	}
+	eventually(t, "all processes are gone", func() bool {
+		for _, file := range files {
+			if pid := pidIn(file); pid > 1 && running(pid) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// running reports whether a process is there, and no zombie where that can be
+// told: an agent whose server was killed is for the system's init to reap.
+func running(pid int) bool {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		return syscall.Kill(pid, 0) == nil
+	}
+	now := started(pid)
+	return now != "" && now[0] != 'Z'
+}
+
+// started returns the state of a process and its start, empty where there is no
+// such process or no /proc.
+func started(pid int) string {
+	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 20 {
+		return ""
+	}
+	return fields[0] + " " + fields[19]
+}
+
+func pidIn(file string) int {
+	data, _ := os.ReadFile(file)
+	first, _, _ := strings.Cut(string(data), "\n")
+	pid, _ := strconv.Atoi(first)
+	return pid
+}
+
+func (w *world) pid(vm provider.VM) int {
+	return pidIn(filepath.Join(w.folder(vm), "pid"))
+}
+
+func (w *world) folder(vm provider.VM) string {
+	return filepath.Join(w.dir, vm.Tags[provider.TagShard], vm.ProviderID)
+}
+
+func (w *world) config(t *testing.T, scope provider.Scope) process.Config {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := process.Default(scope, slog.New(slog.DiscardHandler))
+	cfg.Dir, cfg.Agent, cfg.Env = w.dir, self, map[string]string{agentVar: marker()}
+	cfg.ScanInterval = 20 * time.Millisecond
+	cfg.StopGrace = 2 * time.Second
+	return cfg
+}
+
+func open(t *testing.T, cfg process.Config) *process.Provider {
+	t.Helper()
+	p, err := process.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// eventually polls a condition of the outside world.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
+func TestConformance(t *testing.T) {
+	providertest.Run(t, providertest.Harness{New: func(t *testing.T) providertest.World {
+		w := newWorld(t)
+		planted := 0
+		return providertest.World{
+			Open: func(t *testing.T, scope provider.Scope) provider.Provider { return open(t, w.config(t, scope)) },
+			Kill: func(t *testing.T, vm provider.VM) {
+				if err := syscall.Kill(w.pid(vm), syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			},
+			Plant: func(t *testing.T, tags map[string]string) {
+				planted++
+				w.plant(t, fmt.Sprintf("stray-%d", planted), tags)
+			},
+			Patience: 10 * time.Second,
+			BadArgs:  map[string]any{"image": "debian"},
+		}
+	}})
+}
+
+// plant makes an instance's folder as no provider made it. All strays are put
+// under shard-1, whatever their tags say.
+func (w *world) plant(t *testing.T, name string, tags map[string]string) string {
+	t.Helper()
+	dir := filepath.Join(w.dir, "shard-1", name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var pairs []string
+	for k, v := range tags {
+		pairs = append(pairs, fmt.Sprintf("%q:%q", k, v))
+	}
+	state := fmt.Sprintf(`{"tags":{%s},"created_at":"2026-01-02T03:04:05Z"}`, strings.Join(pairs, ","))
+	if err := os.WriteFile(filepath.Join(dir, "state.json"), []byte(state), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+var scope = provider.Scope{ClusterID: "c", Shard: "shard-1"}
+
+func spec(n int) provider.Spec {
+	id, err := fleet.NewID("knc", time.UnixMilli(int64(1_700_000_000_000+n)), zeros{})
+	if err != nil {
+		panic(err)
+	}
+	return provider.Spec{
+		ID: id, Hostname: string(id), Subnet: "a",
+		Tags: scope.Tags(fleet.Instance{ID: id, Tenant: "default", Group: "web"}),
+		Bootstrap: provider.Bootstrap{
+			CACert: []byte("the ca"), Nonce: "the.nonce.jwt",
+			RegistrationAddrs: []string{"10.0.0.1:8992", "10.0.0.2:8992"}, AgentAddrs: []string{"10.0.0.1:8994"},
+			ReportInterval: 2 * time.Second,
+		},
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }

@@ -1,0 +1,136 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// Get implements provider.Provider.
+func (p *Provider) Get(ctx context.Context, ref provider.Ref) (provider.VM, error) {
+	found, err := p.find(ctx, ref)
+	if err != nil {
+		return provider.VM{}, err
+	}
+	if len(found) == 0 {
+		return provider.VM{}, fmt.Errorf("%w: instance %.80q, process folder %.80q", provider.ErrNotFound, ref.ID, ref.ProviderID)
+	}
+	return found[0], nil
+}
+
+// List implements provider.Provider.
+func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
+	names, err := p.names()
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var vms []provider.VM
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		vm, ok, err := p.load(name)
+		if errors.Is(err, errMalformed) {
+			p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "folder is not an instance's", slog.String("folder", name))
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list processes: %w", err)
+		}
+		if ok {
+			vms = append(vms, vm)
+		}
+	}
+	provider.Sort(vms)
+	return vms, ctx.Err()
+}
+
+// names returns the folders that there are, in no particular order.
+func (p *Provider) names() ([]string, error) {
+	entries, err := os.ReadDir(p.root)
+	if err != nil && !absent(err) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if _, ok := p.folder(e.Name()); ok && e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// load returns the VM in a folder; ok is false when there is none of our scope.
+func (p *Provider) load(name string) (vm provider.VM, ok bool, err error) {
+	f, ok := p.folder(name)
+	if !ok {
+		return provider.VM{}, false, nil
+	}
+	s, err := f.state()
+	if absent(err) {
+		return provider.VM{}, false, nil
+	}
+	if err != nil {
+		return provider.VM{}, false, err
+	}
+	if !p.cfg.Scope.Owns(s.Tags) {
+		return provider.VM{}, false, nil
+	}
+	vm, err = f.vm(s)
+	return vm, err == nil, err
+}
+
+// find returns the VMs that ref names: one, unless a stray carries the same
+// instance id in a folder of another name.
+func (p *Provider) find(ctx context.Context, ref provider.Ref) ([]provider.VM, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := ref.Check(); err != nil {
+		return nil, err
+	}
+	names, err := p.candidates(ref)
+	if err != nil {
+		return nil, fmt.Errorf("find process of instance %s: %w", ref.ID, err)
+	}
+	var found []provider.VM
+	for _, name := range names {
+		vm, ok, err := p.load(name)
+		if errors.Is(err, errMalformed) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find process of instance %s: %w", ref.ID, err)
+		}
+		if ok && ref.Names(vm) {
+			found = append(found, vm)
+		}
+	}
+	return found, nil
+}
+
+// candidates returns the folders to look into: an instance's folder is named for
+// it, so that only an id that is not found that way needs a look at all.
+func (p *Provider) candidates(ref provider.Ref) ([]string, error) {
+	if ref.ProviderID != "" {
+		return []string{ref.ProviderID}, nil
+	}
+	if p.tagged(ref.ID) {
+		return []string{string(ref.ID)}, nil
+	}
+	return p.names()
+}
+
+func (p *Provider) tagged(id fleet.InstanceID) bool {
+	f, ok := p.folder(string(id))
+	if !ok {
+		return false
+	}
+	s, err := f.state()
+	return err == nil && provider.TaggedID(s.Tags) == id
+}

@@ -1,0 +1,81 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// The child starts as a shell. It records its pid and start, which the exec that
+// follows does not change, and only then closes the lock (descriptor 3) and
+// tells the server so by closing descriptor 4. A child that can't record itself
+// never becomes an agent.
+const script = record + ` > "$1" || exit 1
+exec 3>&- 4>&-
+shift
+exec "$@"`
+
+// spawn starts the agent and waits until it recorded its pid. Its error is
+// definite unless ctx ended before that, when the child may go on. The caller
+// keeps its own copy of the lock.
+func (p *Provider) spawn(ctx context.Context, f folder, lock *os.File, env []string) error {
+	if err := checkAgent(p.cfg.Agent); err != nil {
+		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
+	}
+	output, err := os.OpenFile(f.file(logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return unmade(err)
+	}
+	defer output.Close()
+	ready, told, err := os.Pipe()
+	if err != nil {
+		return unmade(err)
+	}
+	defer ready.Close()
+	life := context.WithoutCancel(ctx) // the process outlives the request, and the server
+	cmd := exec.CommandContext(life, "/bin/sh", "-c", script, "sh", f.file(pidFile), p.cfg.Agent)
+	cmd.Dir, cmd.Env = f.path, env
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.ExtraFiles = []*os.File{lock, told}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	_ = told.Close() // the child has its own
+	if err != nil {
+		return unmade(err)
+	}
+	go p.reap(life, cmd, f.name)
+	return p.recorded(ctx, f, ready)
+}
+
+// recorded waits for the child's word.
+func (p *Provider) recorded(ctx context.Context, f folder, ready *os.File) error {
+	release := context.AfterFunc(ctx, func() { _ = ready.Close() })
+	defer release()
+	if _, err := io.Copy(io.Discard, ready); err != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	_, born, err := f.birth()
+	if err != nil {
+		return err
+	}
+	if !born {
+		return fmt.Errorf("%w: the child could not record its pid, see %s", provider.ErrNoCapacity, logFile)
+	}
+	return nil
+}
+
+// reap takes the exit status of a child of ours, which would stay a zombie
+// otherwise.
+func (p *Provider) reap(ctx context.Context, cmd *exec.Cmd, name string) {
+	err := cmd.Wait()
+	p.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "process ended",
+		slog.String("instance", name), slog.Int("pid", cmd.Process.Pid), slog.Any("status", err))
+	p.touch(name)
+}

@@ -1,0 +1,199 @@
+// Package provider is the port to whatever makes machines: a cloud, a container
+// engine, or the operating system. The server is the only component that talks
+// to a provider, and this contract is all that it knows of one.
+package provider
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// The kinds of failure, tested with errors.Is. An error that is none of them is
+// temporary, and for a Create its outcome is unknown.
+var (
+	ErrNotFound     = errors.New("not found")          // no such VM
+	ErrNoCapacity   = errors.New("no capacity")        // quota or capacity: try another subnet, then back off; nothing was made
+	ErrThrottled    = errors.New("throttled")          // back off; nothing was made
+	ErrInvalid      = errors.New("invalid request")    // never retry as it is: surface; nothing was made
+	ErrUnauthorized = errors.New("unauthorized")       // surface, back off; nothing was made
+	ErrUnsupported  = errors.New("not supported here") // the provider can't do this at all
+)
+
+// Definite reports whether a failed Create certainly made nothing.
+func Definite(err error) bool {
+	return errors.Is(err, ErrNoCapacity) || errors.Is(err, ErrThrottled) ||
+		errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnauthorized) || errors.Is(err, ErrUnsupported)
+}
+
+// State is what the provider says of a VM.
+type State string
+
+// The states of a VM.
+const (
+	StatePending  State = "pending"  // accepted, not running yet
+	StateRunning  State = "running"  // its operating system runs
+	StateStopping State = "stopping" // on its way down, by whoever's hand
+	StateStopped  State = "stopped"  // down, still there
+	StateDeleting State = "deleting" // being removed
+	StateDeleted  State = "deleted"  // gone, remembered for a while
+	StateFailed   State = "failed"   // will never run
+	StateUnknown  State = "unknown"  // the provider does not know
+)
+
+// Alive reports whether a VM in this state runs, will run, or may be running.
+func (s State) Alive() bool {
+	return s == StatePending || s == StateRunning || s == StateUnknown
+}
+
+// Exists reports whether there is still something to delete.
+func (s State) Exists() bool { return s != StateDeleted }
+
+// Tag keys. The first four identify a VM of ours and are what List filters by;
+// the others inform people.
+const (
+	TagManaged    = "nstance:managed"
+	TagClusterID  = "nstance:cluster-id"
+	TagShard      = "nstance:shard"
+	TagInstanceID = "nstance:instance-id"
+	TagTenant     = "nstance:tenant"
+	TagGroup      = "nstance:group"
+	TagKind       = "nstance:kind"
+)
+
+// Scope is the cluster and shard a provider was opened for. A provider never
+// lists, and never touches, a VM of another scope.
+type Scope struct {
+	ClusterID string
+	Shard     string
+}
+
+// Tags returns the identifying and informing tags of one instance.
+func (s Scope) Tags(i fleet.Instance) map[string]string {
+	return map[string]string{
+		TagManaged:    "true",
+		TagClusterID:  s.ClusterID,
+		TagShard:      s.Shard,
+		TagInstanceID: string(i.ID),
+		TagTenant:     i.Tenant,
+		TagGroup:      i.Group,
+		TagKind:       i.ID.Kind(),
+	}
+}
+
+// Spec asks for one VM. Everything in it is rendered.
+type Spec struct {
+	ID           fleet.InstanceID // also the idempotency token
+	Hostname     string
+	Arch         string // amd64 | arm64
+	InstanceType string
+	Subnet       string
+	Args         map[string]any
+	Userdata     []byte
+	Tags         map[string]string
+	Bootstrap    Bootstrap
+}
+
+// Bootstrap is what the agent needs for its first call. A cloud gets it inside
+// the userdata; providers that place files themselves take it from here.
+type Bootstrap struct {
+	CACert            []byte // PEM
+	Nonce             string // registration JWT
+	RegistrationAddrs []string
+	AgentAddrs        []string
+	ReportInterval    time.Duration // how often the agent reports its health
+}
+
+// Ref names a VM. ProviderID may be empty when it is not known yet; then the
+// instance id tag identifies it. When both are set and disagree it names
+// nothing; with neither it is ErrInvalid.
+type Ref struct {
+	ID         fleet.InstanceID
+	ProviderID string
+}
+
+// VM is one machine as the provider sees it.
+type VM struct {
+	ID         fleet.InstanceID // from the tag; empty when the tag is missing or malformed
+	ProviderID string
+	State      State
+	Subnet     string
+	Hostname   string
+	Addresses  []netip.Addr
+	Tags       map[string]string
+	CreatedAt  time.Time
+}
+
+// Ref returns the reference that names vm exactly.
+func (vm VM) Ref() Ref { return Ref{ID: vm.ID, ProviderID: vm.ProviderID} }
+
+// Provider is what every implementation offers. Implementations are safe for
+// concurrent use and honour ctx. They make no retry that could act twice, and
+// call Guard (see WithGuard) before every request that changes something, SDK
+// retries included.
+type Provider interface {
+	// Create makes one VM, once per Spec.ID however often it is called: when a
+	// VM with this instance id exists already it is returned as it is. On an
+	// error for which Definite holds nothing was made; on any other the outcome
+	// is unknown and the caller asks again with the same Spec.ID.
+	Create(ctx context.Context, spec Spec) (VM, error)
+
+	// Get returns the VM, or ErrNotFound when there is none of this scope. A
+	// VM that was deleted may be reported with StateDeleted for a while.
+	Get(ctx context.Context, ref Ref) (VM, error)
+
+	// List returns all VMs of this scope, by tags, ordered by instance id and
+	// then provider id. A VM in StateDeleted may be left out.
+	List(ctx context.Context) ([]VM, error)
+
+	// Delete asks for the VM's removal and returns once it was accepted, not
+	// once it is done: the caller asks Get until ErrNotFound or StateDeleted.
+	// Deleting what is not there succeeds.
+	Delete(ctx context.Context, ref Ref) error
+}
+
+// Event tells that a VM changed, as far as the provider saw it.
+type Event struct {
+	VM VM
+}
+
+// Watcher is implemented by providers that can tell of changes as they happen.
+type Watcher interface {
+	// Watch calls fn for every change of a VM of this scope, one at a time,
+	// until ctx ends or the stream breaks; the caller calls again, and lists,
+	// since changes in between were missed.
+	Watch(ctx context.Context, fn func(Event)) error
+}
+
+// LeaderNetwork is implemented by providers that can move a fixed address to
+// the server that leads. Nobody releases it: a late release could knock off the
+// next leader.
+type LeaderNetwork interface {
+	// Assign takes the address by force. Idempotent.
+	Assign(ctx context.Context) error
+	// Check reports whether this host holds the address.
+	Check(ctx context.Context) (bool, error)
+}
+
+type guardKey struct{}
+
+// Guard says whether a mutation may start now; an error forbids it.
+type Guard func(ctx context.Context) error
+
+// WithGuard returns a context under which mutations ask g before they start.
+// The server puts the leader's fence here, so that even the third retry deep
+// inside an SDK can't start after leadership was lost.
+func WithGuard(ctx context.Context, g Guard) context.Context {
+	return context.WithValue(ctx, guardKey{}, g)
+}
+
+// Permit asks the context's guard, if there is one.
+func Permit(ctx context.Context) error {
+	if g, ok := ctx.Value(guardKey{}).(Guard); ok {
+		return g(ctx)
+	}
+	return nil
+}
