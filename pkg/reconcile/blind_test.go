@@ -1,0 +1,36 @@
+package reconcile_test
+
+import (
+	"context"
+	"sync"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// blindProvider shows no VM to Get and List while it is blind, as a cloud whose
+// reads lag behind.
+type blindProvider struct {
+	provider.Provider
+	mu    sync.Mutex
+	blind bool
+}
+
+func (b *blindProvider) isBlind() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.blind
+}
+
+func (b *blindProvider) Get(ctx context.Context, ref provider.Ref) (provider.VM, error) {
+	if b.isBlind() {
+		return provider.VM{}, provider.ErrNotFound
+	}
+	return b.Provider.Get(ctx, ref)
+}
+
+func (b *blindProvider) List(ctx context.Context) ([]provider.VM, error) {
+	if b.isBlind() {
+		return nil, nil
+	}
+	return b.Provider.List(ctx)
+}

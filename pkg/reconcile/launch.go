@@ -1,0 +1,179 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// outcome is how a create ended.
+type outcome int
+
+const (
+	unmade     outcome = iota // certainly nothing was made
+	made                      // there is a VM
+	unnoted                   // there is a VM, and the record does not name it yet
+	unclear                   // there may be a VM: the same id again
+	unrecorded                // the record may have been written; the provider was not asked
+)
+
+// ReasonCreateFailed is in the tombstone of an instance whose create certainly
+// made nothing.
+const ReasonCreateFailed = "create-failed"
+
+// launch makes one instance: nonce, record, VM, in this order, so that after a
+// crash anywhere in between the record says with which id to go on.
+func (l *Loop) launch(ctx context.Context, x *launch) {
+	out, err := l.carryOut(ctx, x)
+	l.mu.Lock()
+	l.ended(x, out, time.Now())
+	l.mu.Unlock()
+	l.changed(x.group.Key, x.record.ID)
+	l.fail(ctx, err, x.group.Key, x.record.ID)
+}
+
+func (l *Loop) carryOut(ctx context.Context, x *launch) (outcome, error) {
+	_, recorded := l.cfg.Ledger.Get(x.record.ID)
+	spec, err := l.cfg.Builder.Build(ctx, x.record, x.group)
+	if err != nil {
+		return unlessRecorded(recorded, x), because(ReasonBuild, fmt.Errorf("build instance %s: %w", x.record.ID, err))
+	}
+	if !recorded {
+		if _, err := l.cfg.Ledger.Create(ctx, x.record); err != nil {
+			return unrecorded, because(ReasonStorage, fmt.Errorf("record instance %s: %w", x.record.ID, err))
+		}
+	}
+	l.announce(x, time.Now())
+	asked := time.Now()
+	vm, err := l.create(ctx, spec, x.group.Subnets)
+	l.mu.Lock()
+	l.release(x) // what is left to do is a matter of the store
+	l.mu.Unlock()
+	switch {
+	case err == nil:
+		if err := l.created(ctx, x, vm, asked); err != nil {
+			return unnoted, err
+		}
+		return made, nil
+	case provider.Definite(err) && !recorded:
+		return l.abandon(ctx, x, err)
+	default:
+		// That a repeated create was refused does not tell what became of the
+		// first one, so the id stays until it is answered or gives up registering.
+		return unclear, because(ReasonProvider, fmt.Errorf("create instance %s: %w", x.record.ID, err))
+	}
+}
+
+// unlessRecorded is the outcome of a create that never got as far as its record.
+func unlessRecorded(recorded bool, x *launch) outcome {
+	switch {
+	case recorded:
+		return unclear
+	case !x.retryAt.IsZero():
+		return unrecorded // an earlier attempt may have written it
+	default:
+		return unmade
+	}
+}
+
+// announce accounts for a replacement at the moment its create is called: every
+// time since the first sign of the loss.
+func (l *Loop) announce(x *launch, now time.Time) {
+	if x.replaces == "" {
+		l.log.Info("create started", slog.String("instance", string(x.record.ID)), slog.String("group", x.group.Key.String()))
+		return
+	}
+	l.log.Info("replacement started",
+		slog.String("instance", string(x.record.ID)),
+		slog.String("replaces", string(x.replaces)),
+		slog.String("group", x.group.Key.String()),
+		slog.String("sign", x.loss.sign),
+		slog.String("disconnected_at", stamp(x.loss.at)),
+		slog.String("status_at", stamp(x.loss.statusAt)),
+		slog.String("decided_at", stamp(x.decidedAt)),
+		slog.String("recorded_at", stamp(now)),
+		slog.String("create_called_at", stamp(time.Now())))
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// create asks for the VM in the first subnet of the pool that has room for it.
+func (l *Loop) create(ctx context.Context, spec provider.Spec, subnets []string) (provider.VM, error) {
+	if len(subnets) == 0 {
+		subnets = []string{spec.Subnet}
+	}
+	var full []error
+	for _, subnet := range subnets {
+		vm, err := l.createIn(ctx, spec, subnet)
+		if err == nil && vm.Subnet == "" {
+			vm.Subnet = subnet
+		}
+		if !errors.Is(err, provider.ErrNoCapacity) {
+			return vm, err
+		}
+		full = append(full, fmt.Errorf("subnet %s: %w", subnet, err))
+	}
+	return provider.VM{}, errors.Join(full...)
+}
+
+func (l *Loop) createIn(ctx context.Context, spec provider.Spec, subnet string) (provider.VM, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	defer cancel()
+	spec.Subnet = subnet
+	return l.cfg.Provider.Create(ctx, spec)
+}
+
+// created puts the VM into the record. When that fails the VM is there all the
+// same: the create is repeated, which answers with the VM; if its agent registers
+// first, a sweep adopts it.
+func (l *Loop) created(ctx context.Context, x *launch, vm provider.VM, asked time.Time) error {
+	l.mu.Lock()
+	l.observeCreate(x.record, vm, asked)
+	l.mu.Unlock()
+	return l.adopt(ctx, x.record.ID, vm)
+}
+
+// observeCreate takes over the state that a create answered with. It is no proof
+// that the provider shows the VM to others yet.
+func (l *Loop) observeCreate(r fleet.Instance, vm provider.VM, asked time.Time) {
+	seen := l.track(r.ID).seen
+	l.observe(r, sight{vm: vm, found: true, asked: asked}, time.Now())
+	l.track(r.ID).seen = seen
+}
+
+// adopt records which VM an instance is.
+func (l *Loop) adopt(ctx context.Context, id fleet.InstanceID, vm provider.VM) error {
+	_, err := l.update(ctx, id, func(i *fleet.Instance) error {
+		if i.Provider.ID != "" || i.Phase == fleet.Deleted {
+			return errMovedOn
+		}
+		i.Provider.ID, i.Provider.Subnet = vm.ProviderID, vm.Subnet
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("record the VM of instance %s: %w", id, err)
+	}
+	return nil
+}
+
+// abandon leaves a tombstone of an instance that was never made.
+func (l *Loop) abandon(ctx context.Context, x *launch, cause error) (outcome, error) {
+	err := because(ReasonProvider, fmt.Errorf("create instance %s: %w", x.record.ID, cause))
+	if ctx.Err() != nil {
+		return unclear, err
+	}
+	if e := l.move(ctx, x.record.ID, fleet.Deleted, ReasonCreateFailed, nil); e != nil {
+		return unclear, errors.Join(err, e)
+	}
+	return unmade, err
+}
