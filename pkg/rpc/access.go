@@ -1,0 +1,125 @@
+package rpc
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// Who says who may call a method.
+type Who int
+
+// The zero value is nobody, so that a forgotten row lets no one in.
+const (
+	// Nobody may call a method that comes with a service of others and is not
+	// wanted here. The answer is UNIMPLEMENTED.
+	Nobody Who = iota
+	// Anyone may call who got through the listener's TLS handshake, with a
+	// certificate or, where the listener asks for none, without.
+	Anyone
+	Agent
+	Operator
+)
+
+func (w Who) String() string {
+	switch w {
+	case Anyone:
+		return "anyone"
+	case Agent:
+		return "agent"
+	case Operator:
+		return "operator"
+	default:
+		return "nobody"
+	}
+}
+
+// Rule is one row of the access table.
+type Rule struct {
+	Who        Who
+	LeaderOnly bool // a server that does not lead answers NOT_LEADER
+}
+
+// Table says who may call which method, by full method name. A method without a
+// row can't be served.
+type Table map[string]Rule
+
+// Access is the one table of everything that the servers speak.
+func Access() Table {
+	t := Table{
+		nstancev1.RegistrationService_RegisterAgent_FullMethodName:    {Anyone, true},
+		nstancev1.RegistrationService_RegisterOperator_FullMethodName: {Anyone, true},
+
+		nstancev1.AgentService_KeyGenRequests_FullMethodName:   {Agent, true},
+		nstancev1.AgentService_SubmitPublicKeys_FullMethodName: {Agent, true},
+		nstancev1.AgentService_ReceiveFiles_FullMethodName:     {Agent, true},
+		nstancev1.AgentService_ReportHealth_FullMethodName:     {Agent, true},
+		nstancev1.AgentService_RenewCertificate_FullMethodName: {Agent, true},
+
+		nstancev1.OperatorService_RenewCertificate_FullMethodName:   {Operator, true},
+		nstancev1.OperatorService_GetConfigStatus_FullMethodName:    {Operator, true},
+		nstancev1.OperatorService_RefreshConfig_FullMethodName:      {Operator, true},
+		nstancev1.OperatorService_ListGroups_FullMethodName:         {Operator, true},
+		nstancev1.OperatorService_UpsertGroup_FullMethodName:        {Operator, true},
+		nstancev1.OperatorService_DeleteGroup_FullMethodName:        {Operator, true},
+		nstancev1.OperatorService_ListInstances_FullMethodName:      {Operator, true},
+		nstancev1.OperatorService_CreateInstance_FullMethodName:     {Operator, true},
+		nstancev1.OperatorService_DeleteInstance_FullMethodName:     {Operator, true},
+		nstancev1.OperatorService_GetInstanceStatus_FullMethodName:  {Operator, true},
+		nstancev1.OperatorService_AcknowledgeDrained_FullMethodName: {Operator, true},
+		nstancev1.OperatorService_WatchGroups_FullMethodName:        {Operator, true},
+		nstancev1.OperatorService_WatchInstances_FullMethodName:     {Operator, true},
+		nstancev1.OperatorService_WatchErrors_FullMethodName:        {Operator, true},
+
+		healthv1.Health_Check_FullMethodName: {Anyone, false},
+		healthv1.Health_List_FullMethodName:  {Nobody, false},
+		healthv1.Health_Watch_FullMethodName: {Nobody, false}, // anybody could hold it open
+	}
+	maps.Copy(t, reflectionAccess())
+	return t
+}
+
+// reflectionAccess is for the debugging aid that only Config.Debug registers.
+func reflectionAccess() Table {
+	return Table{
+		reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      {Anyone, false},
+		reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: {Anyone, false},
+	}
+}
+
+// check reports the registered methods that have no row.
+func (t Table) check(services map[string]grpc.ServiceInfo) error {
+	var missing []string
+	for service, info := range services {
+		for _, method := range info.Methods {
+			name := "/" + service + "/" + method.Name
+			if _, ok := t[name]; !ok {
+				missing = append(missing, name)
+			}
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return fmt.Errorf("no row in the access table says who may call %v", missing)
+	}
+	return nil
+}
+
+// leaderOnly reports whether any of the registered methods needs the leader.
+func (t Table) leaderOnly(services map[string]grpc.ServiceInfo) bool {
+	for service, info := range services {
+		for _, method := range info.Methods {
+			if t["/"+service+"/"+method.Name].LeaderOnly {
+				return true
+			}
+		}
+	}
+	return false
+}

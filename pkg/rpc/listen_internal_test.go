@@ -1,0 +1,83 @@
+package rpc
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+)
+
+// arrivals is a listener at which connections from given addresses arrive.
+type arrivals struct {
+	net.Listener
+	from []string
+}
+
+func (a *arrivals) Accept() (net.Conn, error) {
+	if len(a.from) == 0 {
+		return nil, net.ErrClosed
+	}
+	addr := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(a.from[0]))
+	a.from = a.from[1:]
+	near, far := net.Pipe()
+	far.Close()
+	return arrival{near, addr}, nil
+}
+
+type arrival struct {
+	net.Conn
+	remote net.Addr
+}
+
+func (a arrival) RemoteAddr() net.Addr { return a.remote }
+
+// TestConnectionsPerSource: one host can't take the places of others, its /64
+// of IPv6 counts as one, and the machine itself is not counted.
+func TestConnectionsPerSource(t *testing.T) {
+	at := &arrivals{}
+	l := newCappedListener(at, Conns{Max: 100, PerSource: 2})
+	let := func(from ...string) (in []net.Conn) {
+		at.from = from
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return in
+			}
+			in = append(in, conn)
+		}
+	}
+	first := let("10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "[::ffff:10.0.0.1]:4")
+	if len(first) != 2 {
+		t.Fatalf("%d connections of one address are open, want 2", len(first))
+	}
+	six := let("[fd00::1]:1", "[fd00::2]:1", "[fd00::3]:1", "[fd00:0:0:1::1]:1")
+	if len(six) != 3 || six[2].RemoteAddr().String() != "[fd00:0:0:1::1]:1" {
+		t.Errorf("%d connections of two /64 are open, want 3", len(six))
+	}
+	if n := len(let("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "[::1]:1", "[::1]:2", "[::1]:3")); n != 6 {
+		t.Errorf("%d connections of loopback were let in, want all 6", n)
+	}
+	if n := len(let("10.0.0.2:1")); n != 1 {
+		t.Errorf("another address was let in %d times, want once", n)
+	}
+	first[0].Close()
+	first[0].Close() // gives one place back, not two
+	again := let("10.0.0.1:5", "10.0.0.1:6")
+	if len(again) != 1 {
+		t.Errorf("%d connections after one place was given back, want 1", len(again))
+	}
+	for _, conn := range append(again, first[1]) {
+		conn.Close()
+	}
+	if _, kept := l.sources[netip.MustParsePrefix("10.0.0.1/32")]; kept {
+		t.Error("a source without a connection is remembered")
+	}
+}
+
+// TestConnsDefaults: no host alone can fill a listener.
+func TestConnsDefaults(t *testing.T) {
+	for _, c := range []Conns{{}, RegistrationConns(), {Max: 8}, {Max: 2}} {
+		if d := c.withDefaults(); d.Max < 1 || d.PerSource < 1 || d.PerSource >= d.Max {
+			t.Errorf("%+v becomes %+v", c, d)
+		}
+	}
+}
