@@ -1,0 +1,317 @@
+package server_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/pki"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+)
+
+// callers are everybody who may try, by what they show.
+type callers struct {
+	none, otherCA, agent, operator, server, expired, otherCluster, deleted, otherTenant *pki.Keypair
+}
+
+// answers is what each caller is to get from one method. UNAVAILABLE is the
+// handshake that fails; OK stands for a stream that stays open, too.
+type answers struct {
+	none, otherCA, agent, operator, server, expired, otherCluster, deleted, otherTenant codes.Code
+}
+
+const noTLS = codes.Unavailable // the handshake fails
+
+// Whom the three services let in. The caller's own request is empty, so what is
+// let in may still get INVALID_ARGUMENT.
+var (
+	// forAnyone is a service without client certificates: whatever is shown is
+	// never asked for.
+	forAnyone = func(c codes.Code) answers { return answers{c, c, c, c, c, c, c, c, c} }
+	forAgents = func(c codes.Code) answers {
+		return answers{
+			none: noTLS, otherCA: noTLS, agent: c, operator: codes.PermissionDenied, server: codes.PermissionDenied,
+			expired: noTLS, otherCluster: noTLS, deleted: codes.Unauthenticated,
+			otherTenant: codes.Unauthenticated, // an agent's certificate for the same instance, of another tenant
+		}
+	}
+	forOperators = func(c, otherTenant codes.Code) answers {
+		return answers{
+			none: noTLS, otherCA: noTLS, agent: codes.PermissionDenied, operator: c, server: codes.PermissionDenied,
+			expired: noTLS, otherCluster: noTLS, deleted: codes.PermissionDenied, otherTenant: otherTenant,
+		}
+	}
+)
+
+// accessTable has a row for every method of the three services.
+func accessTable() map[string]answers {
+	later := codes.Unimplemented
+	bad := codes.InvalidArgument
+	return map[string]answers{
+		"RegistrationService/RegisterAgent":    forAnyone(codes.PermissionDenied), // an empty nonce
+		"RegistrationService/RegisterOperator": forAnyone(codes.PermissionDenied),
+
+		"AgentService/KeyGenRequests":   forAgents(codes.OK),
+		"AgentService/SubmitPublicKeys": forAgents(later),
+		"AgentService/ReceiveFiles":     forAgents(codes.OK),
+		"AgentService/ReportHealth":     forAgents(codes.OK),
+		"AgentService/RenewCertificate": forAgents(later),
+
+		"OperatorService/RenewCertificate":   forOperators(later, later),
+		"OperatorService/GetConfigStatus":    forOperators(codes.OK, codes.PermissionDenied),
+		"OperatorService/RefreshConfig":      forOperators(later, later),
+		"OperatorService/ListGroups":         forOperators(codes.OK, codes.OK),
+		"OperatorService/UpsertGroup":        forOperators(bad, bad),
+		"OperatorService/DeleteGroup":        forOperators(bad, bad),
+		"OperatorService/ListInstances":      forOperators(codes.OK, codes.OK),
+		"OperatorService/CreateInstance":     forOperators(later, later),
+		"OperatorService/DeleteInstance":     forOperators(later, later),
+		"OperatorService/GetInstanceStatus":  forOperators(bad, bad),
+		"OperatorService/AcknowledgeDrained": forOperators(later, later),
+		"OperatorService/WatchGroups":        forOperators(later, later),
+		"OperatorService/WatchInstances":     forOperators(later, later),
+		"OperatorService/WatchErrors":        forOperators(later, later),
+	}
+}
+
+// methods are all methods of the three services, as the protocol declares them.
+func methods() (all []protoreflect.MethodDescriptor) {
+	for _, file := range []protoreflect.FileDescriptor{
+		nstancev1.File_nstance_v1_registration_proto, nstancev1.File_nstance_v1_agent_proto, nstancev1.File_nstance_v1_operator_proto,
+	} {
+		for i := range file.Services().Len() {
+			service := file.Services().Get(i)
+			for j := range service.Methods().Len() {
+				all = append(all, service.Methods().Get(j))
+			}
+		}
+	}
+	return all
+}
+
+// TestAccess makes every call of the protocol as everybody, over the real
+// listeners, and fails for a method that has no row.
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start()
+	s.populate(p)
+	p.awaitSize("web", 2)
+	who := s.callers(p)
+	table := accessTable()
+	for _, m := range methods() {
+		name := string(m.Parent().Name()) + "/" + string(m.Name())
+		want, ok := table[name]
+		if !ok {
+			t.Errorf("no row says what %s answers to whom", name)
+			continue
+		}
+		delete(table, name)
+		other := who.otherTenant
+		if m.Parent().Name() == "AgentService" {
+			other = issue(t, s.trust().CA, pki.RoleAgent, "prod", s.living()[1], time.Hour)
+		}
+		for _, c := range []struct {
+			who  string
+			pair *pki.Keypair
+			want codes.Code
+		}{
+			{"no certificate", who.none, want.none},
+			{"a certificate of another CA", who.otherCA, want.otherCA},
+			{"an agent", who.agent, want.agent},
+			{"an operator", who.operator, want.operator},
+			{"a server", who.server, want.server},
+			{"an expired certificate", who.expired, want.expired},
+			{"another cluster's certificate", who.otherCluster, want.otherCluster},
+			{"the agent of a deleted instance", who.deleted, want.deleted},
+			{"another tenant", other, want.otherTenant},
+		} {
+			if got := s.call(p, m, c.pair); status.Code(got) != c.want {
+				t.Errorf("%s, called with %s, answers %v, want %s", name, c.who, got, c.want)
+			}
+		}
+	}
+	for name := range table {
+		t.Errorf("the row %s is of no method", name)
+	}
+}
+
+// callers makes everybody. The instance of the agent lives; another one has been
+// deleted.
+func (s *site) callers(p *process) callers {
+	t := s.t
+	trust := s.trust()
+	ids := s.living()
+	deleted := s.agents.of(ids[0])
+	s.world.Kill(ids[0])
+	deleted.conn.Close()
+	p.awaitPhase(ids[0], nstancev1.InstancePhase_INSTANCE_PHASE_DELETED)
+	p.awaitSize("web", 2)
+
+	own := trust.CA
+	key := newKey(t)
+	server, err := own.IssueServer(pki.ServerRequest{
+		Shard: shardID, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: time.Hour,
+	}, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serverPair, err := pki.NewKeypair(server, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale, err := pki.NewCA(pki.CAConfig{Cluster: clusterID, Key: newKey(t), Now: time.Now(), Random: rand.Reader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := pki.NewCA(pki.CAConfig{Cluster: "other", Key: newKey(t), Now: time.Now(), Random: rand.Reader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := newID(t, fleet.OperatorKind)
+	return callers{
+		otherCA: issue(t, stale, pki.RoleOperator, "default", id, time.Hour),
+		agent:   issue(t, own, pki.RoleAgent, "default", s.living()[0], time.Hour), operator: issue(t, own, pki.RoleOperator, "default", id, time.Hour),
+		server: serverPair, expired: s.expired(id), otherCluster: issue(t, foreign, pki.RoleOperator, "default", id, time.Hour),
+		deleted: deleted.pair, otherTenant: issue(t, own, pki.RoleOperator, "prod", id, time.Hour),
+	}
+}
+
+// expired is a certificate of the right CA that ended a minute ago.
+func (s *site) expired(id fleet.InstanceID) *pki.Keypair {
+	s.t.Helper()
+	key := newKey(s.t)
+	cert, err := s.trust().CA.IssueOperator(pki.ClientRequest{
+		Tenant: "default", ID: string(id), PublicKey: pki.PublicKey(key), Now: time.Now().Add(-2 * time.Minute), TTL: time.Minute,
+	}, rand.Reader)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	pair, err := pki.NewKeypair(cert, key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return pair
+}
+
+// call makes one call with an empty request. A stream that is still open after
+// its first message, or after a while without one, answers nil.
+func (s *site) call(p *process, m protoreflect.MethodDescriptor, pair *pki.Keypair) error {
+	addr := map[protoreflect.Name]func() string{
+		"RegistrationService": p.registrationAddr, "AgentService": p.agentAddr, "OperatorService": p.operatorAddr,
+	}[m.Parent().Name()]()
+	e := pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(s.trust().Bundle, pair), Now: time.Now}
+	conn := dialTLS(s.t, addr, e.Client("127.0.0.1", shardID))
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	method := "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
+	if !m.IsStreamingClient() && !m.IsStreamingServer() {
+		return conn.Invoke(ctx, method, dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output()))
+	}
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: m.IsStreamingServer(), ClientStreams: m.IsStreamingClient()}, method)
+	if err != nil {
+		return err
+	}
+	// What a closed stream answers is in RecvMsg.
+	_ = stream.SendMsg(dynamicpb.NewMessage(m.Input()))
+	if m.IsStreamingClient() {
+		_ = stream.CloseSend()
+		return stream.RecvMsg(dynamicpb.NewMessage(m.Output()))
+	}
+	_ = stream.CloseSend()
+	return refusal(stream, dynamicpb.NewMessage(m.Output()))
+}
+
+// refusal is the error that a stream ends with at once, nil if it stays open.
+func refusal(stream grpc.ClientStream, m any) error {
+	ended := make(chan error, 1)
+	go func() { ended <- stream.RecvMsg(m) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(150 * time.Millisecond): // a refusal takes a millisecond; a wrong one fails the test either way
+		return nil
+	}
+}
+
+// TestAnotherTenantSeesNothing: what is another's looks like what is not there.
+func TestAnotherTenantSeesNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start()
+	s.populate(p)
+	p.awaitSize("web", 2)
+	prod := p.operator("prod")
+	ctx := within(t)
+
+	if resp, err := prod.ListGroups(ctx, &nstancev1.ListGroupsRequest{}); err != nil || len(resp.GetGroups()) != 0 {
+		t.Errorf("groups: %v, %v", resp, err)
+	}
+	if resp, err := prod.ListInstances(ctx, &nstancev1.ListInstancesRequest{IncludeDeleted: true}); err != nil || len(resp.GetInstances()) != 0 {
+		t.Errorf("instances: %v, %v", resp, err)
+	}
+	if resp, err := prod.ListInstances(ctx, &nstancev1.ListInstancesRequest{Group: "web"}); err != nil || len(resp.GetInstances()) != 0 {
+		t.Errorf("instances of web: %v, %v", resp, err)
+	}
+	size := int32(0)
+	_, err := prod.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: "web", Size: &size})
+	refused(t, err, codes.NotFound, "no such group")
+	_, err = prod.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: "web"})
+	refused(t, err, codes.NotFound, "no such group")
+	_, err = prod.GetInstanceStatus(ctx, &nstancev1.GetInstanceStatusRequest{Id: string(s.living()[0])})
+	refused(t, err, codes.NotFound, "no such instance")
+	absent := newID(t, "knd")
+	_, errAbsent := prod.GetInstanceStatus(ctx, &nstancev1.GetInstanceStatusRequest{Id: string(absent)})
+	if have, want := status.Convert(err).Message(), status.Convert(errAbsent).Message(); strings.ReplaceAll(have, string(s.living()[0]), "X") != strings.ReplaceAll(want, string(absent), "X") {
+		t.Errorf("another's instance answers %q, an absent one %q", have, want)
+	}
+
+	// A group of the same name in the other tenant is another group, and takes
+	// no instance of this one.
+	template := "knd"
+	size = 1
+	_, err = prod.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: "web", Template: &template, Size: &size, Remove: []string{string(s.living()[0])}})
+	refused(t, err, codes.NotFound, "no managed instance")
+	if _, err = prod.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: "web", Template: &template, Size: &size}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other tenant's own group", func() error {
+		resp, err := prod.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
+		if err != nil || len(resp.GetGroups()) != 1 || resp.GetGroups()[0].GetActualSize() != 1 {
+			return status.Errorf(codes.Unknown, "%v, %v", resp, err)
+		}
+		return nil
+	})
+	if g, err := p.group("web"); err != nil || g.GetSize() != 2 {
+		t.Errorf("this tenant's group: %v, %v", g, err)
+	}
+	_, err = prod.GetConfigStatus(ctx, &nstancev1.GetConfigStatusRequest{})
+	refused(t, err, codes.PermissionDenied, "default", "prod")
+}
+
+// TestTLS12IsRefused: every listener speaks TLS 1.3 only.
+func TestTLS12IsRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start().awaitLeading()
+	addrs := []string{p.registrationAddr(), p.operatorAddr(), p.agentAddr(), s.leader().Addrs.Election}
+	for _, addr := range slices.Compact(addrs) {
+		conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
+		if err == nil {
+			conn.Close()
+			t.Errorf("%s speaks TLS 1.2", addr)
+		}
+	}
+}

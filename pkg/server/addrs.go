@@ -1,0 +1,186 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/rpc"
+)
+
+// Endpoints are the five addresses of a server, each host:port.
+type Endpoints struct {
+	Health       string
+	Election     string
+	Registration string
+	Operator     string
+	Agent        string
+}
+
+func endpoints(a config.Addrs) Endpoints {
+	return Endpoints{Health: a.Health, Election: a.Election, Registration: a.Registration, Operator: a.Operator, Agent: a.Agent}
+}
+
+// over returns e with every address that o sets.
+func (e Endpoints) over(o Endpoints) Endpoints {
+	pick := func(base, override string) string {
+		if override != "" {
+			return override
+		}
+		return base
+	}
+	return Endpoints{
+		Health:       pick(e.Health, o.Health),
+		Election:     pick(e.Election, o.Election),
+		Registration: pick(e.Registration, o.Registration),
+		Operator:     pick(e.Operator, o.Operator),
+		Agent:        pick(e.Agent, o.Agent),
+	}
+}
+
+// settleAddresses works out what others are told to dial and what the server's
+// certificate has to name. It runs once for the names, before anything is
+// bound, and once more when the ports are known. A flag that overrides a bound
+// address also overrides what is advertised for it.
+func (s *Server) settleAddresses(ctx context.Context) (err error) {
+	host := s.cfg.AdvertiseHost
+	if host == "" {
+		host = primaryAddress(ctx)
+	}
+	s.advertised, err = advertise(s.bind, endpoints(s.boot.Server.Advertise).over(s.cfg.Bind), host)
+	if err != nil {
+		return err
+	}
+	network := s.boot.Server.LeaderNetwork
+	var leader []string
+	for _, ip := range []string{network.IPv4, network.IPv6} {
+		if ip != "" {
+			leader = append(leader, ip)
+		}
+	}
+	if s.instances.Registration, err = instanceAddrs(s.cfg.InstanceRegistrationAddrs, leader, s.advertised.Registration, host); err != nil {
+		return fmt.Errorf("--instance-registration-addrs: %w", err)
+	}
+	if s.instances.Agent, err = instanceAddrs(s.cfg.InstanceAgentAddrs, leader, s.advertised.Agent, host); err != nil {
+		return fmt.Errorf("--instance-agent-addrs: %w", err)
+	}
+	s.dnsNames, s.ownAddresses, err = names(s.advertised, append(leader, host))
+	return err
+}
+
+// advertise tells what others should dial, given what is bound and what the
+// config says to advertise. An empty or wildcard host becomes host; an empty
+// advertised address, or port 0, takes the bound port.
+func advertise(bind, configured Endpoints, host string) (Endpoints, error) {
+	var out Endpoints
+	for _, e := range []struct {
+		name             string
+		bind, configured string
+		to               *string
+	}{
+		{"health_addr", bind.Health, configured.Health, &out.Health},
+		{"election_addr", bind.Election, configured.Election, &out.Election},
+		{"registration_addr", bind.Registration, configured.Registration, &out.Registration},
+		{"operator_addr", bind.Operator, configured.Operator, &out.Operator},
+		{"agent_addr", bind.Agent, configured.Agent, &out.Agent},
+	} {
+		_, boundPort, err := net.SplitHostPort(e.bind)
+		if err != nil {
+			return Endpoints{}, fmt.Errorf("server.bind.%s: %.80q is not host:port", e.name, e.bind)
+		}
+		if e.configured == "" {
+			e.configured = e.bind
+		}
+		h, port, err := net.SplitHostPort(e.configured)
+		if err != nil {
+			return Endpoints{}, fmt.Errorf("server.advertise.%s: %.80q is not host:port", e.name, e.configured)
+		}
+		if wildcard(h) {
+			h = host
+		}
+		if port == "0" {
+			port = boundPort
+		}
+		*e.to = net.JoinHostPort(h, port)
+	}
+	return out, nil
+}
+
+func wildcard(host string) bool {
+	if host == "" {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsUnspecified()
+}
+
+// primaryAddress is the address of the interface that leads out of this host,
+// or loopback on a host without one. Nothing is sent to find it.
+func primaryAddress(ctx context.Context) string {
+	var dialer net.Dialer
+	for _, probe := range []struct{ network, to string }{{"udp4", "192.0.2.1:9"}, {"udp6", "[2001:db8::1]:9"}} {
+		conn, err := dialer.DialContext(ctx, probe.network, probe.to)
+		if err != nil {
+			continue
+		}
+		addr := conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+		conn.Close()
+		return addr.String()
+	}
+	return "127.0.0.1"
+}
+
+// instanceAddrs are the addresses of one service that new instances are given:
+// the ones configured for them, else the leader's moving addresses and this
+// server's own. A missing host becomes host.
+func instanceAddrs(configured, leader []string, own, host string) ([]string, error) {
+	var out []string
+	for _, addr := range configured {
+		h, port, err := net.SplitHostPort(addr)
+		if err == nil && wildcard(h) {
+			addr = net.JoinHostPort(host, port)
+		}
+		if addr, err = rpc.ParseAddr(addr); err != nil {
+			return nil, err
+		}
+		out = append(out, addr)
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	_, port, err := net.SplitHostPort(own)
+	if err != nil {
+		return nil, err
+	}
+	for _, ip := range leader {
+		out = append(out, net.JoinHostPort(ip, port))
+	}
+	return append(out, own), nil
+}
+
+// names collects what the server's certificate has to name: every host that it
+// advertises, the leader's addresses, and itself.
+func names(advertised Endpoints, hosts []string) (dns []string, ips []netip.Addr, err error) {
+	for _, addr := range []string{advertised.Health, advertised.Election, advertised.Registration, advertised.Operator, advertised.Agent} {
+		h, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, nil, err
+		}
+		hosts = append(hosts, h)
+	}
+	seen := map[string]bool{}
+	for _, h := range append(hosts, "localhost", "127.0.0.1", "::1") {
+		if seen[h] {
+			continue
+		}
+		seen[h] = true
+		if ip, err := netip.ParseAddr(h); err == nil {
+			ips = append(ips, ip.Unmap())
+		} else {
+			dns = append(dns, h)
+		}
+	}
+	return dns, ips, nil
+}

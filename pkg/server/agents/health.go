@@ -1,0 +1,109 @@
+package agents
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// ReportHealth takes an agent's reports until the stream ends.
+func (s *Service) ReportHealth(stream nstancev1.AgentService_ReportHealthServer) error {
+	shard, id, err := s.open(stream.Context())
+	if err != nil {
+		return err
+	}
+	c := s.cuts.join(id)
+	defer s.cuts.leave(id, c)
+	if shard.Gone(id) { // since the certificate was judged; from here on Cut finds us
+		return errRemoved()
+	}
+	me := s.sessions.begin(id, shard)
+	defer func() { s.sessions.end(id, me, s.cfg.Now()) }()
+
+	ended := make(chan error, 1)
+	go func() { ended <- s.receive(stream, id, me) }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			return err
+		}
+		return stream.SendAndClose(&nstancev1.ReportHealthResponse{})
+	case <-shard.Done():
+		return s.moved()
+	case <-me.replaced:
+		return rpc.Conflict.Errorf("a newer health stream of this instance took over")
+	case <-c.done:
+		return errRemoved()
+	}
+}
+
+// receive passes reports on until the agent closes the stream (nil) or it breaks.
+func (s *Service) receive(stream nstancev1.AgentService_ReportHealthServer, id fleet.InstanceID, me *session) error {
+	var told pace
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if r := report(m, s.cfg.Now()); told.takes(r) {
+			s.sessions.report(id, me, r)
+		}
+	}
+}
+
+func report(m *nstancev1.ReportHealthRequest, now time.Time) Report {
+	r := Report{
+		At:             now,
+		ReportInterval: reportInterval(m.GetReportInterval()),
+		ShuttingDown:   m.GetShuttingDown(),
+	}
+	if n := m.GetTermination(); n != nil {
+		r.Notice = &Notice{}
+		if n.GetAt().IsValid() {
+			r.Notice.At = n.GetAt().AsTime()
+		}
+	}
+	return r
+}
+
+// maxReportInterval is the longest interval that an agent can be set up with.
+const maxReportInterval = time.Hour
+
+func reportInterval(d *durationpb.Duration) time.Duration {
+	if !d.IsValid() {
+		return 0
+	}
+	return min(max(d.AsDuration(), 0), maxReportInterval)
+}
+
+// minReportGap is half of the shortest interval that an agent can be set up
+// with, so that a late report and a punctual one are both taken.
+const minReportGap = 50 * time.Millisecond
+
+// pace keeps an agent that reports without a pause from keeping the shard busy.
+// It is of one stream.
+type pace struct {
+	at                      time.Time // of the last report taken
+	shuttingDown, announced bool      // was said once
+}
+
+// takes reports whether the shard is to hear of r: not too soon after the last
+// one, or the first to say that the end is near.
+func (p *pace) takes(r Report) bool {
+	isNew := r.ShuttingDown && !p.shuttingDown || r.Notice != nil && !p.announced
+	if gap := r.At.Sub(p.at); !isNew && gap >= 0 && gap < minReportGap {
+		return false
+	}
+	p.at = r.At
+	p.shuttingDown = p.shuttingDown || r.ShuttingDown
+	p.announced = p.announced || r.Notice != nil
+	return true
+}

@@ -1,0 +1,138 @@
+// Package agents serves AgentService: the streams that every instance's agent
+// holds open to the server that leads.
+//
+// The health stream is the heartbeat. Its end is news at least as important as
+// what comes over it, so each instance has one session at a time: a newer health
+// stream takes the place of an older one, and only the end of the current one
+// is reported as a disconnect. Streams end with the term they were opened in,
+// which tells the agent to look for the next leader and is no disconnect, and
+// when their instance is on its way out.
+package agents
+
+import (
+	"context"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// Report is what one health report says, as far as decisions go.
+type Report struct {
+	At             time.Time     // when it was received
+	ReportInterval time.Duration // between the agent's reports, an hour at most; 0: not said
+	ShuttingDown   bool
+	Notice         *Notice // nil: no termination is announced
+}
+
+// Notice is an announced termination.
+type Notice struct {
+	At time.Time // zero: not said
+}
+
+// Shard is what the leader's term offers to agents. Its methods return at once,
+// and may call Cut.
+type Shard interface {
+	AgentConnected(id fleet.InstanceID)
+	AgentDisconnected(id fleet.InstanceID, at time.Time)
+	// AgentReported tells of a report. Of those that come faster than any agent is
+	// set up to report, only what is new is told.
+	AgentReported(id fleet.InstanceID, r Report)
+	// Gone reports whether an instance is on its way out or gone. When it becomes
+	// so, Cut is called after Gone says so.
+	Gone(id fleet.InstanceID) bool
+	// Done is closed when the term ends.
+	Done() <-chan struct{}
+}
+
+// Config is what the service needs.
+type Config struct {
+	// Shard returns the current term's shard, or an error that tells the agent
+	// where the leader is.
+	Shard func() (Shard, error)
+	Now   func() time.Time
+}
+
+// Service implements AgentService. Safe for concurrent use.
+type Service struct {
+	nstancev1.UnimplementedAgentServiceServer
+	cfg      Config
+	sessions sessions
+	cuts     cuts
+}
+
+// New returns a service that serves cfg.Shard.
+func New(cfg Config) *Service {
+	return &Service{cfg: cfg, sessions: sessions{current: map[fleet.InstanceID]*session{}}, cuts: cuts{open: map[fleet.InstanceID]*cut{}}}
+}
+
+var _ nstancev1.AgentServiceServer = (*Service)(nil)
+
+// Cut ends every stream of an instance, because it is on its way out.
+func (s *Service) Cut(id fleet.InstanceID) { s.cuts.cut(id) }
+
+// KeyGenRequests holds its stream open: an instance whose template names no
+// agent-held keys has nothing to generate.
+func (s *Service) KeyGenRequests(_ *nstancev1.KeyGenRequestsRequest, stream nstancev1.AgentService_KeyGenRequestsServer) error {
+	return s.hold(stream.Context())
+}
+
+// ReceiveFiles holds its stream open: an instance whose template names no files
+// has nothing to receive.
+func (s *Service) ReceiveFiles(_ *nstancev1.ReceiveFilesRequest, stream nstancev1.AgentService_ReceiveFilesServer) error {
+	return s.hold(stream.Context())
+}
+
+// hold keeps a server stream open until its term, its instance, or the caller
+// is done.
+func (s *Service) hold(ctx context.Context) error {
+	shard, id, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	c := s.cuts.join(id)
+	defer s.cuts.leave(id, c)
+	if shard.Gone(id) {
+		return errRemoved()
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-shard.Done():
+		return s.moved()
+	case <-c.done:
+		return errRemoved()
+	}
+}
+
+// open finds the term's shard and the instance that calls.
+func (s *Service) open(ctx context.Context) (Shard, fleet.InstanceID, error) {
+	shard, err := s.cfg.Shard()
+	if err != nil {
+		return nil, "", err
+	}
+	caller, ok := rpc.CallerFrom(ctx)
+	if !ok {
+		return nil, "", rpc.Unauthenticated.Errorf("no client certificate")
+	}
+	id, err := fleet.ParseID(caller.ID)
+	if err != nil {
+		return nil, "", rpc.Denied.Errorf("the client certificate names no instance: %w", err)
+	}
+	return shard, id, nil
+}
+
+// errRemoved ends the streams of an instance that is on its way out.
+func errRemoved() error {
+	return rpc.CertificateRevoked.Errorf("the instance is being removed")
+}
+
+// moved is the answer to a stream whose term is over. This server may even lead
+// again; then the agent is to come back to it.
+func (s *Service) moved() error {
+	if _, err := s.cfg.Shard(); err != nil {
+		return err
+	}
+	return rpc.Unavailable.Errorf("the term that this stream was opened in is over")
+}

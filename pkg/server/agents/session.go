@@ -1,0 +1,60 @@
+package agents
+
+import (
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// sessions are the current health streams, one per instance. Its lock is held
+// while the shard is told, so that the shard hears of the streams of an instance
+// in the order in which they took each other's place.
+type sessions struct {
+	mu      sync.Mutex
+	current map[fleet.InstanceID]*session
+}
+
+// session is one health stream. Its address is its identity.
+type session struct {
+	shard    Shard
+	replaced chan struct{}
+}
+
+// begin makes a stream the current one of its instance.
+func (s *sessions) begin(id fleet.InstanceID, shard Shard) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.current[id]; old != nil {
+		close(old.replaced)
+	}
+	me := &session{shard: shard, replaced: make(chan struct{})}
+	s.current[id] = me
+	shard.AgentConnected(id)
+	return me
+}
+
+// report passes a report on, unless a newer stream has taken over meanwhile.
+func (s *sessions) report(id fleet.InstanceID, me *session, r Report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current[id] == me {
+		me.shard.AgentReported(id, r)
+	}
+}
+
+// end ends a stream. It is a disconnect if the stream was the current one and
+// did not end because its term did: then the server went away, not the agent.
+func (s *sessions) end(id fleet.InstanceID, me *session, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current[id] != me {
+		return
+	}
+	delete(s.current, id)
+	select {
+	case <-me.shard.Done():
+	default:
+		me.shard.AgentDisconnected(id, now)
+	}
+}

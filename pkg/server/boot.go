@@ -1,0 +1,141 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/ledger"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/rpc"
+)
+
+// bootUntilReady boots, again and again if need be, in the same process: a
+// restart loop would only burn object-storage requests. The reason for waiting
+// stands in the log and in the health endpoint's answer. Only what no retry can
+// mend is returned.
+func (s *Server) bootUntilReady(ctx context.Context) error {
+	var last error
+	for ctx.Err() == nil {
+		last = s.bootOnce(ctx, last)
+		if last == nil || errors.As(last, new(fatal)) {
+			return last
+		}
+		wait := s.cfg.Times.BootRetry + rand.N(s.cfg.Times.BootRetry/2+1)
+		s.cfg.Logger.Error("can't start yet", slog.Any("error", last), slog.Duration("retry_in", wait))
+		s.ready.NotReady(last.Error())
+		_ = rpc.Sleep(ctx, wait) // fails when ctx ends, which ends the loop
+	}
+	return nil
+}
+
+// fatal is an error that a retry would not mend.
+type fatal struct{ error }
+
+func (f fatal) Unwrap() error { return f.error }
+
+// bootOnce goes through the boot sequence. While it is at it the health
+// endpoint says at what, and why the attempt before it failed, so that a store
+// which swallows requests is named rather than waited for in silence.
+func (s *Server) bootOnce(ctx context.Context, last error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.BootAttempt)
+	defer cancel()
+	for _, step := range []struct {
+		doing string
+		do    func(context.Context) error
+	}{
+		{"checking object storage", s.probeStore},
+		{"reading config", s.readBootConfig},
+		{"opening the cluster's secrets", s.openTrust},
+		{"opening the provider", s.openProvider},
+		{"reading records", s.openLedger},
+		{"opening its addresses", s.openServices},
+	} {
+		doing := "starting: " + step.doing
+		if last != nil {
+			doing += "; the attempt before failed: " + last.Error()
+		}
+		s.ready.NotReady(doing)
+		if err := step.do(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) probeStore(ctx context.Context) error {
+	id, err := fleet.NewID("prb", s.cfg.Now(), s.cfg.Random)
+	if err != nil {
+		return err
+	}
+	if err := object.Probe(ctx, s.store, string(id)); err != nil {
+		return fmt.Errorf("check object storage: %w", err)
+	}
+	return nil
+}
+
+// readBootConfig reads the config that this process runs on: what changes later
+// under server.bind, server.provider and cluster takes a restart.
+func (s *Server) readBootConfig(ctx context.Context) error {
+	static, err := s.readConfig(ctx)
+	if err != nil {
+		return err
+	}
+	s.boot = static.shard
+	for _, field := range ineffective(s.boot) {
+		s.cfg.Logger.Warn("a part of the config has no effect in this version", slog.String("field", field))
+	}
+	s.bind = endpoints(s.boot.Server.Bind).over(s.cfg.Bind)
+	return s.settleAddresses(ctx)
+}
+
+// readConcurrency bounds the reads of records under way at a cold start.
+const readConcurrency = 64
+
+func (s *Server) openLedger(ctx context.Context) (err error) {
+	if s.ledger == nil { // else an attempt before opened it: what it has read it keeps
+		s.ledger, err = ledger.Open(ledger.Config{
+			Store: s.store, Shard: s.cfg.Shard, Writer: s.holder,
+			CachePath: filepath.Join(s.cfg.CacheDir, "db", "nstance.db"), Concurrency: readConcurrency, Logger: s.cfg.Logger,
+		})
+		if err != nil {
+			return fmt.Errorf("open the ledger: %w", err)
+		}
+	}
+	_, err = s.ledger.Load(ctx)
+	return err
+}
+
+// openServices opens the addresses, campaigns for nothing yet, and serves
+// nothing yet: only now the ports are known that others are to be told of. An
+// address that can't be had is fatal, because somebody else has it.
+func (s *Server) openServices(ctx context.Context) error {
+	listeners, err := s.listen(ctx)
+	if err != nil {
+		return fatal{err}
+	}
+	if err := s.useListeners(ctx, listeners); err != nil {
+		listeners.close()
+		return err
+	}
+	return nil
+}
+
+func (s *Server) useListeners(ctx context.Context, listeners *listeners) (err error) {
+	if err := s.moveHealth(ctx); err != nil {
+		return fatal{err}
+	}
+	s.bind = listeners.endpoints(s.health.addr)
+	if err := s.settleAddresses(ctx); err != nil {
+		return err
+	}
+	if err := s.openElector(); err != nil {
+		return err
+	}
+	s.services, err = s.newServices(listeners)
+	return err
+}

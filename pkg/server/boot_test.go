@@ -1,0 +1,242 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object/objecttest"
+	"github.com/nstance/nstance/pkg/server"
+)
+
+// awaitHealth waits until the health endpoint says that.
+func (p *process) awaitHealth(code int, texts ...string) {
+	p.t.Helper()
+	eventually(p.t, fmt.Sprintf("health is %d with %q", code, texts), func() error {
+		have, body := p.health()
+		for _, text := range texts {
+			if !strings.Contains(body, text) {
+				return fmt.Errorf("it is %d: %s", have, body)
+			}
+		}
+		if have != code {
+			return fmt.Errorf("it is %d: %s", have, body)
+		}
+		return nil
+	})
+}
+
+// TestBootWaitsForWhatCanBeMended breaks what a boot needs, finds the reason in
+// the health endpoint's answer, mends it, and the same process goes on.
+func TestBootWaitsForWhatCanBeMended(t *testing.T) {
+	good := func(s *site) { s.putConfig(shardID) }
+	for name, c := range map[string]struct {
+		spoil func(*site)
+		tweak func(*server.Config)
+		says  []string
+		mend  func(*site)
+	}{
+		"the store is down": {
+			spoil: func(s *site) { s.store.Set(objecttest.Always(objecttest.Outcome{Fault: objecttest.Dropped})) },
+			says:  []string{"check object storage", "injected fault"},
+			mend:  func(s *site) { s.store.Set(nil) },
+		},
+		"there is no config": {
+			spoil: func(s *site) { _ = s.inner.Delete(context.Background(), "config/"+shardID+".jsonc") },
+			says:  []string{"config/" + shardID + ".jsonc"},
+			mend:  good,
+		},
+		"the config has several problems": {
+			spoil: func(s *site) {
+				text := strings.ReplaceAll(s.text(), `"size": 2`, `"size": -2, "colour": "blue"`)
+				s.put("config/"+shardID+".jsonc", strings.ReplaceAll(text, `"subnet_pool": "closed"`, `"subnet_pool": "clsed"`))
+			},
+			says: []string{"groups.default.web.size", "groups.default.web.colour", `no such subnet pool "clsed"`},
+			mend: good,
+		},
+		"the config is no JSON": {
+			spoil: func(s *site) { s.put("config/"+shardID+".jsonc", `{"cluster": `) },
+			says:  []string{"config/" + shardID + ".jsonc is not valid", "parsing value"},
+			mend:  good,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			c.spoil(s)
+			p := s.start()
+			p.awaitHealth(http.StatusServiceUnavailable, c.says...)
+			if n := len(s.keys("cluster/")) + len(s.keys("leader/")) + len(s.keys("instance/")); n > 0 {
+				t.Errorf("%d objects were written", n)
+			}
+			c.mend(s)
+			p.awaitHealth(http.StatusOK, "leading")
+			if n := p.log.count("starting"); n != 1 {
+				t.Errorf("started %d times", n)
+			}
+		})
+	}
+}
+
+// TestBootNeedsTheEncryptionKey: the key comes with the process, so it is
+// refused for as long as the process lives, and nothing is written.
+func TestBootNeedsTheEncryptionKey(t *testing.T) {
+	for name, c := range map[string]struct{ key, says string }{
+		"missing": {"", "NSTANCE_ENCRYPTION_KEY is not set"},
+		"short":   {"short", "holds 5 bytes, want exactly 32"},
+		"long":    {encryptionKey + "x", "holds 33 bytes, want exactly 32"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			p := s.start(func(cfg *server.Config) {
+				cfg.Getenv = env(map[string]string{"NSTANCE_ENCRYPTION_KEY": c.key})
+			})
+			p.awaitHealth(http.StatusServiceUnavailable, "cluster.secrets", c.says)
+			if strings.Contains(p.log.String(), encryptionKey) {
+				t.Error("the log shows the key")
+			}
+			if keys := s.keys("cluster/"); len(keys) > 0 {
+				t.Errorf("written: %v", keys)
+			}
+		})
+	}
+	t.Run("another", func(t *testing.T) {
+		t.Parallel()
+		s := newSite(t)
+		if err := s.start().awaitLeading().shutdown(); err != nil {
+			t.Fatal(err)
+		}
+		before := s.get("cluster/secret/ca.key")
+		p := s.start(func(cfg *server.Config) {
+			cfg.Getenv = env(map[string]string{"NSTANCE_ENCRYPTION_KEY": strings.ToUpper(encryptionKey)})
+		})
+		p.awaitHealth(http.StatusServiceUnavailable, "decrypt")
+		if s.get("cluster/secret/ca.key") != before {
+			t.Error("the CA's key was replaced")
+		}
+	})
+}
+
+// TestPortTaken: what holds the address will not go away by waiting, so the
+// process ends, and its one error names the field, or the flag, and the address.
+func TestPortTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { taken.Close() })
+	addr := taken.Addr().String()
+	for name, c := range map[string]struct {
+		field string // of the config
+		flags server.Endpoints
+		says  string
+	}{
+		"election, config":     {field: "election_addr", says: "server.bind.election_addr"},
+		"registration, config": {field: "registration_addr", says: "server.bind.registration_addr"},
+		"operator, config":     {field: "operator_addr", says: "server.bind.operator_addr"},
+		"agent, config":        {field: "agent_addr", says: "server.bind.agent_addr"},
+		"agent, flag":          {flags: server.Endpoints{Health: "127.0.0.1:0", Agent: addr}, says: "--agent-addr"},
+		"health, flag":         {flags: server.Endpoints{Health: addr}, says: "--health-addr"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			if c.field != "" {
+				s.config["BIND"] = strings.Replace(s.config["BIND"], `"`+c.field+`": "127.0.0.1:0"`, `"`+c.field+`": "`+addr+`"`, 1)
+				s.putConfig(shardID)
+			}
+			p := s.start(func(cfg *server.Config) {
+				if c.flags != (server.Endpoints{}) {
+					cfg.Bind = c.flags
+				}
+			})
+			select {
+			case <-p.done:
+			case <-time.After(patience):
+				t.Fatal("the server goes on")
+			}
+			if p.err == nil || !strings.HasPrefix(p.err.Error(), c.says+": "+addr+" is already in use") {
+				t.Errorf("ended with %v", p.err)
+			}
+			if keys := s.keys("leader/"); len(keys) > 0 {
+				t.Errorf("it campaigned: %v", keys)
+			}
+		})
+	}
+}
+
+// TestHealthMoves: before the config is known health is where the flag says, or
+// else at the default address; after that where the config says.
+func TestHealthMoves(t *testing.T) {
+	t.Parallel()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	free.Close()
+	s := newSite(t)
+	s.config["BIND"] = strings.Replace(s.config["BIND"], `"health_addr": "127.0.0.1:0"`, `"health_addr": "`+addr+`"`, 1)
+	s.putConfig(shardID)
+	s.store.Set(objecttest.Always(objecttest.Outcome{Fault: objecttest.Dropped}))
+	p := s.start() // with the flag
+	p.awaitHealth(http.StatusServiceUnavailable, "check object storage")
+	s.store.Set(nil)
+	p.awaitLeading()
+	p.awaitHealth(http.StatusOK) // a flag stands above the config
+	if _, err := http.Get("http://" + addr); err == nil {
+		t.Error("the config's health address is served although a flag overrides it")
+	}
+}
+
+// TestConfigIsChecked: what the flags say wrong is said at once, all of it.
+func TestConfigIsChecked(t *testing.T) {
+	s := newSite(t)
+	p := s.start(func(cfg *server.Config) {
+		cfg.Shard, cfg.ID, cfg.CacheDir, cfg.AdvertiseHost = "Dev_1", "", "", "10.0.0.1:99"
+		cfg.Store, cfg.StorageProvider = nil, "ftp"
+	})
+	<-p.done
+	for _, want := range []string{"--shard: \"Dev_1\"", "--id: is empty", "--storage-provider: \"ftp\"", "--storage-bucket", "--cache-dir", "--advertise-host: \"10.0.0.1:99\""} {
+		if p.err == nil || !strings.Contains(p.err.Error(), want) {
+			t.Errorf("said %v, want %q in it", p.err, want)
+		}
+	}
+}
+
+// TestPortZero: others are told of the port that was bound.
+func TestPortZero(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start().awaitLeading()
+	addrs := s.leader().Addrs
+	for name, pair := range map[string][2]string{
+		"registration": {addrs.Registration, p.registrationAddr()},
+		"operator":     {addrs.Operator, p.operatorAddr()},
+		"agent":        {addrs.Agent, p.agentAddr()},
+	} {
+		if pair[0] != pair[1] || strings.HasSuffix(pair[0], ":0") || !strings.HasPrefix(pair[0], "127.0.0.1:") {
+			t.Errorf("%s: the record says %s, the log %s", name, pair[0], pair[1])
+		}
+	}
+}
+
+// TestCertificateIsRenewed: a server outlives its own certificate.
+func TestCertificateIsRenewed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start(func(cfg *server.Config) { cfg.Times.Certificate = time.Second }).awaitLeading()
+	p.await("server certificate renewed")
+	eventually(t, "a connection after the first certificate's end", func() error {
+		if p.log.count("server certificate renewed") < 3 {
+			return fmt.Errorf("renewed %d times", p.log.count("server certificate renewed"))
+		}
+		_, err := p.group("web")
+		return err
+	})
+}

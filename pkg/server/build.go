@@ -1,0 +1,71 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/nonce"
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// Build renders what an instance's VM is created with: args and userdata from
+// the group's templates, and a registration nonce. The nonce is good by its
+// signature while the record is pending, so building again for the same
+// instance makes another one that is just as good.
+func (t *term) Build(_ context.Context, i fleet.Instance, g fleet.Group) (provider.Spec, error) {
+	s := t.server
+	now := s.cfg.Now()
+	token, err := nonce.Mint(s.trust.NonceKey, nonce.Claims{
+		Kind: nonce.KindAgent, Subject: string(i.ID), ClusterID: s.trust.ClusterID, Tenant: i.Tenant, Shard: s.cfg.Shard,
+		ConfigHash: i.Hashes.Runtime, ID: string(i.ID), IssuedAt: now, NotBefore: now,
+		ExpiresAt: now.Add(time.Duration(t.static.shard.Server.GarbageCollection.RegistrationTimeout)),
+	})
+	if err != nil {
+		return provider.Spec{}, fmt.Errorf("build instance %s: %w", i.ID, err)
+	}
+	facts := t.facts(i, g, token)
+	args, err := config.RenderArgs(g.Args, facts)
+	if err != nil {
+		return provider.Spec{}, fmt.Errorf("build instance %s: %w", i.ID, err)
+	}
+	userdata, err := config.RenderUserdata(g.Userdata, facts)
+	if err != nil {
+		return provider.Spec{}, fmt.Errorf("build instance %s: %w", i.ID, err)
+	}
+	return provider.Spec{
+		ID: i.ID, Hostname: string(i.ID), Arch: g.Arch, InstanceType: instanceType(i, g),
+		Args: args, Userdata: userdata,
+		Tags: s.scope().Tags(i),
+		Bootstrap: provider.Bootstrap{
+			CACert: s.source.Bundle().PEM(), Nonce: token,
+			RegistrationAddrs: s.instances.Registration, AgentAddrs: s.instances.Agent,
+			ReportInterval: time.Duration(t.static.shard.Server.Health.ReportInterval),
+		},
+	}, nil
+}
+
+func (t *term) facts(i fleet.Instance, g fleet.Group, token string) config.Facts {
+	s := t.server
+	p := s.boot.Server.Provider // the one that was opened
+	return config.Facts{
+		Instance: config.InstanceFacts{
+			ID: string(i.ID), Kind: g.Kind, Arch: g.Arch, Type: instanceType(i, g), Hostname: string(i.ID), FQDN: string(i.ID),
+		},
+		Cluster:  config.ClusterFacts{ID: s.trust.ClusterID, CACert: string(s.source.Bundle().PEM())},
+		Server:   config.ServerFacts{Shard: s.cfg.Shard, RegistrationAddr: strings.Join(s.instances.Registration, ","), AgentAddr: strings.Join(s.instances.Agent, ","), OperatorAddr: s.advertised.Operator},
+		Provider: config.ProviderFacts{Kind: p.Kind, Region: p.Region, Zone: p.Zone},
+		Vars:     g.Vars,
+		Nonce:    token,
+	}
+}
+
+func instanceType(i fleet.Instance, g fleet.Group) string {
+	if i.Provider.InstanceType != "" {
+		return i.Provider.InstanceType
+	}
+	return g.InstanceType
+}

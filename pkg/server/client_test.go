@@ -1,0 +1,347 @@
+package server_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/nonce"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/secrets"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+)
+
+func newKey(t *testing.T) ed25519.PrivateKey {
+	t.Helper()
+	key, err := pki.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func publicPEM(t *testing.T, key ed25519.PrivateKey) string {
+	t.Helper()
+	text, err := pki.EncodePublicKey(pki.PublicKey(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func newID(t *testing.T, kind string) fleet.InstanceID {
+	t.Helper()
+	id, err := fleet.NewID(kind, time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// dial connects to a server of the shard; pair nil: without a certificate.
+func (s *site) dial(addr string, pair *pki.Keypair) *grpc.ClientConn {
+	s.t.Helper()
+	return s.dialShard(shardID, addr, pair)
+}
+
+func (s *site) dialShard(shard, addr string, pair *pki.Keypair) *grpc.ClientConn {
+	s.t.Helper()
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	e := pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(s.trust().Bundle, pair), Now: time.Now}
+	return dialTLS(s.t, addr, e.Client(host, shard))
+}
+
+func dialTLS(t *testing.T, addr string, c *tls.Config) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(credentials.NewTLS(c)), grpc.WithNoProxy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// pair is a certificate that the CA issues without asking anybody.
+func issue(t *testing.T, ca *pki.CA, role pki.Role, tenant string, id fleet.InstanceID, ttl time.Duration) *pki.Keypair {
+	t.Helper()
+	key := newKey(t)
+	sign := ca.IssueOperator
+	if role == pki.RoleAgent {
+		sign = ca.IssueAgent
+	}
+	cert, err := sign(pki.ClientRequest{Tenant: tenant, ID: string(id), PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: ttl}, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := pki.NewKeypair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
+// operator is a client of the server, of a tenant.
+func (p *process) operator(tenant string) nstancev1.OperatorServiceClient {
+	p.t.Helper()
+	pair := issue(p.t, p.site.trust().CA, pki.RoleOperator, tenant, newID(p.t, fleet.OperatorKind), time.Hour)
+	return nstancev1.NewOperatorServiceClient(p.site.dial(p.operatorAddr(), pair))
+}
+
+func (p *process) registration() nstancev1.RegistrationServiceClient {
+	p.t.Helper()
+	return nstancev1.NewRegistrationServiceClient(p.site.dial(p.registrationAddr(), nil))
+}
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// refused checks an error's code and that its text names what it should.
+func refused(t *testing.T, err error, code codes.Code, texts ...string) {
+	t.Helper()
+	if status.Code(err) != code {
+		t.Errorf("answered %v, want %s", err, code)
+	}
+	for _, text := range texts {
+		if !strings.Contains(status.Convert(err).Message(), text) {
+			t.Errorf("answered %q, want it to say %q", status.Convert(err).Message(), text)
+		}
+	}
+}
+
+// fields are the names of the field violations of an answer.
+func fields(err error) (names []string) {
+	for _, v := range rpc.Violations(err) {
+		names = append(names, v.Field)
+	}
+	return names
+}
+
+// claims are those of a nonce that is good for an instance.
+func claimsOf(id fleet.InstanceID) nonce.Claims {
+	now := time.Now()
+	return nonce.Claims{
+		Kind: nonce.KindAgent, Subject: string(id), ClusterID: clusterID, Tenant: "default", Shard: shardID,
+		ID: string(id), IssuedAt: now, NotBefore: now, ExpiresAt: now.Add(time.Minute),
+	}
+}
+
+func operatorClaims(id fleet.InstanceID) nonce.Claims {
+	now := time.Now()
+	return nonce.Claims{
+		Kind: nonce.KindOperator, Subject: clusterID, ClusterID: clusterID, Tenant: "default",
+		ID: string(id), IssuedAt: now, NotBefore: now, ExpiresAt: now.Add(time.Minute),
+	}
+}
+
+func mint(t *testing.T, trust secrets.Trust, c nonce.Claims) string {
+	t.Helper()
+	token, err := nonce.Mint(trust.NonceKey, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// machine is one instance's agent: what a VM runs as soon as it is up.
+type machine struct {
+	site   *site
+	id     fleet.InstanceID
+	key    ed25519.PrivateKey
+	pair   *pki.Keypair
+	stream nstancev1.AgentService_ReportHealthClient
+	conn   *grpc.ClientConn
+}
+
+// register registers the agent of an instance with the nonce it was created
+// with.
+func (p *process) register(id fleet.InstanceID) (*machine, error) {
+	spec, ok := p.site.world.Spec(id)
+	if !ok {
+		return nil, fmt.Errorf("no VM %s", id)
+	}
+	m := &machine{site: p.site, id: id, key: newKey(p.t)}
+	resp, err := p.registration().RegisterAgent(within(p.t), &nstancev1.RegisterAgentRequest{
+		Nonce: spec.Bootstrap.Nonce, PublicKey: publicPEM(p.t, m.key), Hostname: spec.Hostname,
+	})
+	if err != nil {
+		return nil, err
+	}
+	cert, err := pki.ParseCertificate([]byte(resp.GetIdentity().GetCertificate()))
+	if err != nil {
+		return nil, err
+	}
+	m.pair, err = pki.NewKeypair(cert, m.key)
+	return m, err
+}
+
+// report opens the health stream and sends a first report.
+func (m *machine) report(p *process) error {
+	m.conn = p.site.dial(p.agentAddr(), m.pair)
+	stream, err := nstancev1.NewAgentServiceClient(m.conn).ReportHealth(context.Background())
+	if err != nil {
+		return err
+	}
+	m.stream = stream
+	return stream.Send(&nstancev1.ReportHealthRequest{Sequence: 1, Version: "test"})
+}
+
+// ended waits for the end of the health stream.
+func (m *machine) ended(t *testing.T) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- m.stream.RecvMsg(&nstancev1.ReportHealthResponse{}) }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patience):
+		t.Fatal("the stream does not end")
+		return nil
+	}
+}
+
+// fleetOfAgents runs the agent of every machine that comes up, against one
+// server, until the test ends.
+type fleetOfAgents struct {
+	mu       sync.Mutex
+	server   *process
+	machines map[fleet.InstanceID]*machine
+}
+
+// populate lets every machine run an agent that reports to p.
+func (s *site) populate(p *process) {
+	s.t.Helper()
+	s.agents = &fleetOfAgents{server: p, machines: map[fleet.InstanceID]*machine{}}
+	p.awaitLeading()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	s.t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			s.agents.boot(s)
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+}
+
+// boot starts the agents of machines that have none.
+func (f *fleetOfAgents) boot(s *site) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, vm := range s.world.VMs() {
+		if f.machines[vm.ID] != nil || vm.State != provider.StateRunning || vm.Tags[provider.TagShard] != shardID {
+			continue
+		}
+		m, err := f.server.register(vm.ID)
+		if err != nil {
+			continue // it is on its way out already; the group's numbers would tell
+		}
+		if err := m.report(f.server); err != nil {
+			continue
+		}
+		f.machines[vm.ID] = m
+	}
+}
+
+// move has all agents report to another server from now on.
+func (f *fleetOfAgents) move(p *process) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.server = p
+	for _, m := range f.machines {
+		m.conn.Close()
+		if err := m.report(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fleetOfAgents) of(id fleet.InstanceID) *machine {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.machines[id]
+}
+
+// group is what the server says of a group of tenant default.
+func (p *process) group(key string) (*nstancev1.GroupStatus, error) {
+	resp, err := p.operator("default").ListGroups(within(p.t), &nstancev1.ListGroupsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range resp.GetGroups() {
+		if g.GetKey() == key {
+			return g, nil
+		}
+	}
+	return nil, fmt.Errorf("no group %s", key)
+}
+
+// awaitSize waits until a group is complete at size n.
+func (p *process) awaitSize(key string, n int32) {
+	p.t.Helper()
+	eventually(p.t, fmt.Sprintf("group %s has %d", key, n), func() error {
+		g, err := p.group(key)
+		if err != nil {
+			return err
+		}
+		if g.GetActualSize() != n || g.GetSize() != n || g.GetPendingSize() != 0 {
+			return fmt.Errorf("group is %v", g)
+		}
+		return nil
+	})
+}
+
+// instance is what the server says of an instance of tenant default.
+func (p *process) instance(id fleet.InstanceID) (*nstancev1.InstanceStatus, error) {
+	resp, err := p.operator("default").GetInstanceStatus(within(p.t), &nstancev1.GetInstanceStatusRequest{Id: string(id)})
+	return resp.GetInstance(), err
+}
+
+func (p *process) awaitPhase(id fleet.InstanceID, want nstancev1.InstancePhase) {
+	p.t.Helper()
+	eventually(p.t, fmt.Sprintf("%s is %s", id, want), func() error {
+		i, err := p.instance(id)
+		if err == nil && i.GetPhase() != want {
+			err = fmt.Errorf("it is %s", i.GetPhase())
+		}
+		return err
+	})
+}
+
+// living are the ids of the machines that run, sorted.
+func (s *site) living() (ids []fleet.InstanceID) {
+	for _, vm := range s.world.VMs() {
+		if vm.State.Alive() {
+			ids = append(ids, vm.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func contextFor(ms int) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), time.Duration(ms)*time.Millisecond)
+}

@@ -1,0 +1,124 @@
+// Package server is nstance-server: Config, Run, and the wiring in between. It
+// boots (boot.go), serves (services.go), campaigns, and while it leads keeps a
+// term (term.go) in which records are written and groups are reconciled.
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/bucket"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/rpc"
+)
+
+// Config is what a server is started with. Everything else is in the shard's
+// config in object storage.
+type Config struct {
+	Shard           string
+	ID              string // names this server in logs; unique among the shard's servers
+	StorageProvider string // s3 | dir
+	StorageBucket   string // a bucket's name, or a directory
+	CacheDir        string
+	AdvertiseHost   string // empty: the primary interface's address
+	// Bind overrides the addresses of the shard's config, so that several servers
+	// of a shard can share a host. Port 0 is any free one; the log says which.
+	Bind Endpoints
+	// InstanceRegistrationAddrs and InstanceAgentAddrs are what new instances are
+	// given to dial, instead of the leader's and this server's own address. A
+	// shard with a standby and no moving address names all its servers here.
+	InstanceRegistrationAddrs []string
+	InstanceAgentAddrs        []string
+
+	Debug   bool
+	Version string
+
+	// Store and OpenProvider stand in for what the flags and the shard's config
+	// name, in tests and simulations; nil: the real ones.
+	Store        object.Store
+	OpenProvider func(provider.Scope, config.Provider) (provider.Provider, error)
+	Times        Times
+
+	Getenv func(string) string
+	Now    func() time.Time
+	Random io.Reader
+	Logger *slog.Logger
+}
+
+// Times are durations that no shard's config can set, because they count before
+// there is one. A zero field takes the value of DefaultTimes.
+type Times struct {
+	BootRetry   time.Duration // from a failed attempt to boot to the next; up to a half more
+	BootAttempt time.Duration // the longest that one attempt may take
+	Certificate time.Duration // life of the server's own certificate
+}
+
+// DefaultTimes are the times of a server in earnest.
+func DefaultTimes() Times {
+	return Times{BootRetry: 30 * time.Second, BootAttempt: 2 * time.Minute, Certificate: 365 * 24 * time.Hour}
+}
+
+func (t Times) withDefaults() Times {
+	d := DefaultTimes()
+	if t.BootRetry == 0 {
+		t.BootRetry = d.BootRetry
+	}
+	if t.BootAttempt == 0 {
+		t.BootAttempt = d.BootAttempt
+	}
+	if t.Certificate == 0 {
+		t.Certificate = d.Certificate
+	}
+	return t
+}
+
+// DefaultHealthAddr is where a server shows its health before it knows its
+// config.
+const DefaultHealthAddr = "0.0.0.0:8990"
+
+// Validate reports everything that is wrong with c, naming the flags.
+func (c Config) Validate() error {
+	if c.Getenv == nil || c.Now == nil || c.Random == nil || c.Logger == nil {
+		return errors.New("run a server: an environment, a clock, a source of randomness and a logger are needed")
+	}
+	var errs []error
+	bad := func(flag string, err error) { errs = append(errs, fmt.Errorf("--%s: %w", flag, err)) }
+	if err := fleet.CheckName(c.Shard); err != nil {
+		bad("shard", err)
+	}
+	if c.ID == "" {
+		bad("id", errors.New("is empty: want a name for this server, such as its host name"))
+	}
+	if err := bucket.CheckKind(c.StorageProvider); c.Store == nil && err != nil {
+		bad("storage-provider", err)
+	}
+	if c.Store == nil && c.StorageBucket == "" {
+		bad("storage-bucket", errors.New("is empty: want a bucket's name, or for the dir provider a directory"))
+	}
+	if c.CacheDir == "" {
+		bad("cache-dir", errors.New("is empty: want a directory"))
+	}
+	if err := checkHost(c.AdvertiseHost); err != nil {
+		bad("advertise-host", err)
+	}
+	return errors.Join(errs...)
+}
+
+// checkHost reports why others can't dial host; an empty one stands for the
+// primary interface.
+func checkHost(host string) error {
+	if host == "" {
+		return nil
+	}
+	if _, err := rpc.ParseAddr(net.JoinHostPort(host, "1")); err != nil || wildcard(host) {
+		return fmt.Errorf("%.80q is not valid: want a DNS name or an IP address that others can reach, without a port", host)
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/nstance/nstance/pkg/election"
+	"github.com/nstance/nstance/pkg/pki"
+)
+
+func (s *Server) openElector() error {
+	t := s.boot.Server.LeaderElection
+	a := s.advertised
+	var err error
+	s.elector, err = election.New(election.Config{
+		Store: s.store, Key: "leader/" + s.cfg.Shard + ".json", Holder: s.holder,
+		Addrs: election.Addrs{Election: a.Election, Registration: a.Registration, Operator: a.Operator, Agent: a.Agent},
+		Timing: election.Timing{
+			RenewInterval: time.Duration(t.RenewInterval), LeaseDuration: time.Duration(t.LeaseDuration), FenceWindow: time.Duration(t.FenceWindow),
+		},
+		FirstEpoch: func(ctx context.Context) (uint64, error) {
+			_, err := s.ledger.Load(ctx)
+			return s.ledger.HighestEpoch() + 1, err
+		},
+		Peers:  peers{s.tls, s.cfg.Shard},
+		Jitter: func(most time.Duration) time.Duration { return rand.N(most) },
+		Logger: s.cfg.Logger,
+	})
+	return err
+}
+
+// peers dials other servers of the shard. Each address gets a TLS configuration
+// of its own, because the peer's certificate must name the address dialled.
+type peers struct {
+	tls   pki.Endpoint
+	shard string
+}
+
+// Dial implements election.Dialer.
+func (p peers) Dial(ctx context.Context, addr string) (election.Stream, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("dial peer %s: %w", addr, err)
+	}
+	return election.NewHTTPDialer(p.tls.Client(host, p.shard)).Dial(ctx, addr)
+}

@@ -1,0 +1,41 @@
+package server
+
+import (
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/plan"
+	"github.com/nstance/nstance/pkg/reconcile"
+	"github.com/nstance/nstance/pkg/server/agents"
+)
+
+// agentShard is what a term offers to agents.
+type agentShard struct{ *term }
+
+var _ agents.Shard = agentShard{}
+
+func (s *Server) agentShard() (agents.Shard, error) {
+	t, err := s.term()
+	return agentShard{t}, err
+}
+
+func (s agentShard) AgentConnected(id fleet.InstanceID) { s.loop.AgentConnected(id) }
+
+func (s agentShard) AgentDisconnected(id fleet.InstanceID, at time.Time) {
+	s.loop.AgentDisconnected(id, at)
+}
+
+func (s agentShard) AgentReported(id fleet.InstanceID, r agents.Report) {
+	report := reconcile.Report{At: r.At, ReportInterval: r.ReportInterval, ShuttingDown: r.ShuttingDown}
+	if r.Notice != nil {
+		report.Notice = &plan.Notice{At: r.Notice.At}
+	}
+	s.loop.AgentReport(id, report)
+}
+
+func (s agentShard) Gone(id fleet.InstanceID) bool {
+	i, ok := s.ledger.Get(id)
+	return ok && goes(i)
+}
+
+func (s agentShard) Done() <-chan struct{} { return s.ctx.Done() }

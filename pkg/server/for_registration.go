@@ -1,0 +1,76 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/server/registration"
+)
+
+// registrationShard is what a term offers to registration.
+type registrationShard struct{ *term }
+
+var _ registration.Shard = registrationShard{}
+
+func (s *Server) registrationShard() (registration.Shard, error) {
+	t, err := s.term()
+	return registrationShard{t}, err
+}
+
+// Instance returns a record. A cache that lags must not turn away an instance
+// that exists, so what it does not know is asked of the store.
+func (s registrationShard) Instance(ctx context.Context, tenant string, id fleet.InstanceID) (fleet.Instance, error) {
+	if i, ok := s.ledger.Get(id); ok {
+		return i, nil
+	}
+	i, err := s.ledger.Fetch(ctx, tenant, id)
+	return i, kind(err)
+}
+
+func (s registrationShard) UpdateInstance(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (updated fleet.Instance, err error) {
+	err = s.writes.do(ctx, func(ctx context.Context) error {
+		updated, err = s.writer.Update(ctx, id, change)
+		return err
+	})
+	return updated, kind(err)
+}
+
+func (s registrationShard) Confirm(ctx context.Context) error { return kind(s.fence.Check(ctx)) }
+
+func (s registrationShard) Registered(id fleet.InstanceID) { s.loop.Registered(id) }
+
+func (s registrationShard) Addresses(id fleet.InstanceID) []netip.Addr { return s.loop.Addresses(id) }
+
+// BindOperator creates the operator's record by one if-absent write, which
+// spends its nonce and records it at once. Which server of which shard made it
+// is no matter; a repeated registration finds the record that counts.
+func (s registrationShard) BindOperator(ctx context.Context, o fleet.Operator) (fleet.Operator, error) {
+	body, err := json.Marshal(o)
+	if err != nil {
+		return fleet.Operator{}, err
+	}
+	store := s.server.store
+	err = s.writes.do(ctx, func(ctx context.Context) error {
+		return s.fence.Act(ctx, func(ctx context.Context) error {
+			_, err := object.Settle(ctx, store, o.Key(), body, object.IfAbsent())
+			return err
+		})
+	})
+	if !errors.Is(err, object.ErrConflict) {
+		return o, kind(err)
+	}
+	found, err := store.Get(ctx, o.Key())
+	if err != nil {
+		return fleet.Operator{}, kind(err)
+	}
+	var there fleet.Operator
+	if err := json.Unmarshal(found.Body, &there); err != nil {
+		return fleet.Operator{}, fmt.Errorf("read operator record %s: %w", o.Key(), err)
+	}
+	return there, s.Confirm(ctx)
+}

@@ -1,0 +1,57 @@
+package server
+
+import (
+	"context"
+	"net"
+
+	"github.com/nstance/nstance/pkg/rpc"
+)
+
+// listeners are the open addresses of the four services.
+type listeners struct{ election, registration, operator, agent net.Listener }
+
+// listen opens the addresses of the four services, or none. The error names the
+// flag or the field of the config that has the address.
+func (s *Server) listen(ctx context.Context) (*listeners, error) {
+	out := &listeners{}
+	flags := s.cfg.Bind
+	for _, l := range []struct {
+		name, flag, addr string
+		to               *net.Listener
+		conns            rpc.Conns
+	}{
+		{"election", flags.Election, s.bind.Election, &out.election, rpc.Conns{}},
+		{"registration", flags.Registration, s.bind.Registration, &out.registration, rpc.RegistrationConns()},
+		{"operator", flags.Operator, s.bind.Operator, &out.operator, rpc.Conns{}},
+		{"agent", flags.Agent, s.bind.Agent, &out.agent, rpc.Conns{}},
+	} {
+		field := "server.bind." + l.name + "_addr"
+		if l.flag != "" {
+			field = "--" + l.name + "-addr"
+		}
+		opened, err := rpc.Listen(ctx, field, l.addr, l.conns)
+		if err != nil {
+			out.close()
+			return nil, err
+		}
+		*l.to = opened
+	}
+	return out, nil
+}
+
+// endpoints are the addresses as bound, with the port that 0 stood for.
+func (l *listeners) endpoints(health string) Endpoints {
+	return Endpoints{
+		Health: health, Election: l.election.Addr().String(), Registration: l.registration.Addr().String(),
+		Operator: l.operator.Addr().String(), Agent: l.agent.Addr().String(),
+	}
+}
+
+// close closes what is open; closing again does no harm.
+func (l *listeners) close() {
+	for _, one := range []net.Listener{l.election, l.registration, l.operator, l.agent} {
+		if one != nil {
+			one.Close()
+		}
+	}
+}

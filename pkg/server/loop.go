@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/election"
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/ledger"
+	"github.com/nstance/nstance/pkg/plan"
+	"github.com/nstance/nstance/pkg/reconcile"
+	"github.com/nstance/nstance/pkg/rpc"
+)
+
+// This file is what a term offers to its loop.
+
+func (t *term) loopConfig() reconcile.Config {
+	s, c := t.server, t.static.shard.Server
+	return reconcile.Config{
+		Ledger: records{t.ledger, t.writer, t.writes}, Fence: t.fence, Groups: t, Builder: t, Provider: s.provider,
+		NewID: func(kind string, now time.Time) (fleet.InstanceID, error) {
+			return fleet.NewID(kind, now, s.cfg.Random)
+		},
+		CreateRate: reconcile.CreateRate{
+			PerSecond: c.CreateRate.PerSecond, Burst: c.CreateRate.Burst, Concurrency: c.CreateRate.Concurrency,
+		},
+		RequestTimeout: time.Duration(c.RequestTimeout),
+		SweepInterval:  time.Duration(c.GarbageCollection.Interval),
+		FirstSweep:     time.Duration(c.LeaderElection.LeaseDuration),
+		NotLeader:      func(err error) bool { return errors.Is(err, election.ErrNotLeader) },
+		Report:         t.troubles.report,
+		Changed:        t.changed,
+		Logger:         s.cfg.Logger,
+	}
+}
+
+// records is the ledger as the loop needs it: read by anyone, written by this
+// term, with a moment for writes under way when the term ends.
+type records struct {
+	*ledger.Ledger
+	writer *ledger.Writer
+	writes *writes
+}
+
+var _ reconcile.Ledger = records{}
+
+// Create implements reconcile.Ledger.
+func (r records) Create(ctx context.Context, i fleet.Instance) (created fleet.Instance, err error) {
+	err = r.writes.do(ctx, func(ctx context.Context) error {
+		created, err = r.writer.Create(ctx, i)
+		return err
+	})
+	return created, err
+}
+
+// Update implements reconcile.Ledger.
+func (r records) Update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (updated fleet.Instance, err error) {
+	err = r.writes.do(ctx, func(ctx context.Context) error {
+		updated, err = r.writer.Update(ctx, id, change)
+		return err
+	})
+	return updated, err
+}
+
+// Malformed implements reconcile.Ledger.
+func (r records) Malformed() []reconcile.Malformed {
+	found := r.Ledger.Malformed()
+	out := make([]reconcile.Malformed, len(found))
+	for n, m := range found {
+		out[n] = reconcile.Malformed{Key: m.Key, ID: m.ID, Err: m.Err}
+	}
+	return out
+}
+
+// Remove implements reconcile.Ledger.
+func (r records) Remove(ctx context.Context, id fleet.InstanceID) error {
+	return r.writes.do(ctx, func(ctx context.Context) error { return r.writer.Remove(ctx, id) })
+}
+
+// changed hears of every instance that changed, and cuts the streams of one that
+// is on its way out.
+func (t *term) changed(key fleet.GroupKey, id fleet.InstanceID) {
+	if id == "" {
+		return
+	}
+	i, ok := t.ledger.Get(id)
+	if !ok || goes(i) {
+		t.server.services.agents.Cut(id)
+	}
+	if ok {
+		t.troubles.progress(key, i)
+	}
+}
+
+// Settings implements reconcile.Groups.
+func (t *term) Settings() plan.Settings {
+	c := t.static.shard.Server
+	return plan.Settings{
+		ReportInterval: time.Duration(c.Health.ReportInterval), MissedReports: c.Health.MissedReports,
+		ShutdownGrace:       time.Duration(c.Health.ShutdownGrace),
+		RegistrationTimeout: time.Duration(c.GarbageCollection.RegistrationTimeout),
+		DeletedRetention:    time.Duration(c.GarbageCollection.DeletedRecordRetention),
+		EligibleAge:         time.Duration(c.Expiry.EligibleAge), ForcedAge: time.Duration(c.Expiry.ForcedAge),
+		OnDemandAge: time.Duration(c.Expiry.OnDemandAge),
+	}
+}
+
+// Keys implements reconcile.Groups: the groups that are defined.
+func (t *term) Keys() []fleet.GroupKey { return t.wanted.Keys() }
+
+// Group implements reconcile.Groups: a group as it is wanted now.
+func (t *term) Group(key fleet.GroupKey) (fleet.Group, bool) { return t.wanted.Group(key) }
+
+// Forget implements reconcile.Groups: it removes a group's dynamic entry.
+func (t *term) Forget(ctx context.Context, key fleet.GroupKey) error {
+	return t.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) { return d.Forget(key), nil })
+}
+
+// Settle implements reconcile.Groups: it takes ids that are gone out of a
+// group's leaving list.
+func (t *term) Settle(ctx context.Context, key fleet.GroupKey, ids []fleet.InstanceID) error {
+	return t.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) { return d.Settle(key, ids), nil })
+}
+
+// edit changes the dynamic groups, durably, while the term lasts.
+func (t *term) edit(ctx context.Context, change func(config.Dynamic) (config.Dynamic, error)) error {
+	err := t.writes.do(ctx, func(ctx context.Context) error { return t.wanted.edit(ctx, t.fence.Check, change) })
+	if errors.Is(err, ledger.ErrUnknown) || errors.Is(err, election.ErrUnfenced) {
+		go t.catchUp()
+	}
+	return err
+}
+
+// catchUp reads the groups again after an edit that may have become durable, so
+// that its effect does not wait for somebody else's edit.
+func (t *term) catchUp() {
+	for rpc.Sleep(t.ctx, catchUpPause) == nil {
+		err := t.wanted.edit(t.ctx, t.fence.Check, func(d config.Dynamic) (config.Dynamic, error) { return d, nil })
+		if err == nil {
+			return
+		}
+	}
+}
+
+// catchUpPause is how long the store is left alone that did not answer.
+const catchUpPause = time.Second

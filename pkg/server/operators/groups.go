@@ -1,0 +1,103 @@
+package operators
+
+import (
+	"context"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// ListGroups lists the caller's groups, sorted by key.
+func (s *Service) ListGroups(ctx context.Context, _ *nstancev1.ListGroupsRequest) (*nstancev1.ListGroupsResponse, error) {
+	shard, tenant, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resp := &nstancev1.ListGroupsResponse{}
+	for _, key := range shard.Keys() {
+		if key.Tenant != tenant {
+			continue
+		}
+		status, err := groupStatus(shard, key)
+		if err != nil {
+			return nil, err
+		}
+		resp.Groups = append(resp.Groups, status)
+	}
+	return resp, nil
+}
+
+// UpsertGroup creates or changes a group. It is durable when it answers.
+func (s *Service) UpsertGroup(ctx context.Context, req *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGroupResponse, error) {
+	shard, tenant, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key, err := groupKey(tenant, req.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	change, err := changeOf(shard, key, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := shard.Upsert(ctx, key, change); err != nil {
+		return nil, err
+	}
+	status, err := groupStatus(shard, key)
+	if err != nil {
+		return nil, err
+	}
+	return &nstancev1.UpsertGroupResponse{Group: status}, nil
+}
+
+// DeleteGroup scales a dynamic group to zero, then forgets it. Deleting one that
+// is on its way out already succeeds.
+func (s *Service) DeleteGroup(ctx context.Context, req *nstancev1.DeleteGroupRequest) (*nstancev1.DeleteGroupResponse, error) {
+	shard, tenant, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key, err := groupKey(tenant, req.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	if err := shard.Delete(ctx, key); err != nil {
+		return nil, err
+	}
+	return &nstancev1.DeleteGroupResponse{}, nil
+}
+
+func groupKey(tenant, name string) (fleet.GroupKey, error) {
+	if err := fleet.CheckName(name); err != nil {
+		return fleet.GroupKey{}, invalid("key", err.Error())
+	}
+	return fleet.GroupKey{Tenant: tenant, Name: name}, nil
+}
+
+func invalid(field, description string) error {
+	return &rpc.ViolationsError{Message: "invalid request", Violations: []rpc.Violation{{Field: field, Description: description}}}
+}
+
+// changeOf checks what a request names: instances to remove must be the group's
+// own. Their absence is an error rather than silence, because the caller counts
+// on exactly these leaving.
+func changeOf(shard Shard, key fleet.GroupKey, req *nstancev1.UpsertGroupRequest) (Change, error) {
+	c := Change{Size: req.Size, Template: req.Template, InstanceType: req.InstanceType, SubnetPool: req.SubnetPool}
+	if req.GetVars() != nil {
+		c.Vars = req.GetVars().AsMap()
+	}
+	for _, s := range req.GetRemove() {
+		id, err := fleet.ParseID(s)
+		if err != nil {
+			return Change{}, invalid("remove", err.Error())
+		}
+		i, ok := shard.Instance(id)
+		if !ok || i.GroupKey() != key || i.OnDemand {
+			return Change{}, rpc.NotFound.Errorf("remove: group %s has no managed instance %s", key.Name, id)
+		}
+		c.Remove = append(c.Remove, id)
+	}
+	return c, nil
+}

@@ -1,0 +1,96 @@
+package operators
+
+import (
+	"context"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// ListInstances lists the caller's instances in order of age.
+func (s *Service) ListInstances(ctx context.Context, req *nstancev1.ListInstancesRequest) (*nstancev1.ListInstancesResponse, error) {
+	shard, tenant, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []fleet.Instance
+	if req.GetGroup() == "" {
+		all = shard.Instances()
+	} else {
+		key, err := groupKey(tenant, req.GetGroup())
+		if err != nil {
+			return nil, err
+		}
+		all = shard.GroupInstances(key)
+	}
+	resp := &nstancev1.ListInstancesResponse{}
+	for _, i := range all {
+		if i.Tenant == tenant && (i.Phase != fleet.Deleted || req.GetIncludeDeleted()) {
+			resp.Instances = append(resp.Instances, instanceStatus(i, shard.Health(i.ID)))
+		}
+	}
+	return resp, nil
+}
+
+// GetInstanceStatus tells everything about one instance.
+func (s *Service) GetInstanceStatus(ctx context.Context, req *nstancev1.GetInstanceStatusRequest) (*nstancev1.GetInstanceStatusResponse, error) {
+	shard, tenant, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := fleet.ParseID(req.GetId())
+	if err != nil {
+		return nil, invalid("id", err.Error())
+	}
+	i, ok := shard.Instance(id)
+	if !ok || i.Tenant != tenant {
+		return nil, rpc.NotFound.Errorf("no such instance %s", id)
+	}
+	return &nstancev1.GetInstanceStatusResponse{Instance: instanceStatus(i, shard.Health(id))}, nil
+}
+
+func instanceStatus(i fleet.Instance, h Health) *nstancev1.InstanceStatus {
+	st := &nstancev1.InstanceStatus{
+		Id: string(i.ID), Tenant: i.Tenant, Group: i.Group, OnDemand: i.OnDemand,
+		Phase: phase(i.Phase), Reason: i.Reason,
+		ProviderId: i.Provider.ID, ProviderState: h.ProviderState,
+		InstanceType: i.Provider.InstanceType, Subnet: i.Provider.Subnet,
+		Hostname: i.Hostname, Ips: i.IPs,
+		CreatedAt: timestamppb.New(i.CreatedAt), RegisteredAt: timestamp(i.RegisteredAt), DeletedAt: timestamp(i.DeletedAt),
+		Connected: h.Connected, UnhealthyReason: h.Unhealthy,
+	}
+	if !h.LastReportAt.IsZero() {
+		st.LastReportAt = timestamppb.New(h.LastReportAt)
+	}
+	if d := i.Drain; d != nil {
+		st.Drain = &nstancev1.DrainStatus{Reason: d.Reason, DeleteAt: timestamppb.New(d.DeleteAt), AckedAt: timestamp(d.AckedAt)}
+	}
+	return st
+}
+
+func phase(p fleet.Phase) nstancev1.InstancePhase {
+	switch p {
+	case fleet.Pending:
+		return nstancev1.InstancePhase_INSTANCE_PHASE_PENDING
+	case fleet.Running:
+		return nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING
+	case fleet.Draining:
+		return nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING
+	case fleet.Deleting:
+		return nstancev1.InstancePhase_INSTANCE_PHASE_DELETING
+	case fleet.Deleted:
+		return nstancev1.InstancePhase_INSTANCE_PHASE_DELETED
+	default:
+		return nstancev1.InstancePhase_INSTANCE_PHASE_UNSPECIFIED
+	}
+}
+
+func timestamp(t *time.Time) *timestamppb.Timestamp {
+	if t == nil {
+		return nil
+	}
+	return timestamppb.New(*t)
+}

@@ -1,0 +1,68 @@
+package operators
+
+import (
+	"slices"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// groupStatus tells everything about one group.
+func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error) {
+	g, _ := shard.Group(key)
+	vars, err := structpb.NewStruct(g.Vars)
+	if err != nil {
+		return nil, rpc.Invalid.Errorf("vars of group %s: %w", key.Name, err)
+	}
+	st := &nstancev1.GroupStatus{
+		Key: key.Name, Tenant: key.Tenant, Template: g.Template, Size: int32(g.Size),
+		InstanceType: g.InstanceType, SubnetPool: g.SubnetPool, Vars: vars,
+		IsStatic: g.Static, Etag: shard.GroupETag(key),
+	}
+	for _, i := range shard.GroupInstances(key) {
+		count(st, i, shard.Health(i.ID), g)
+	}
+	slices.Sort(st.ProviderIds)
+	st.Conditions = conditions(shard, g, st)
+	return st, nil
+}
+
+// count adds an instance to its group's numbers. Actual are those that run, have
+// reported since the leader took over, and stay; draining ones still do their
+// work; all others that have no tombstone yet are pending, whichever way they go.
+func count(st *nstancev1.GroupStatus, i fleet.Instance, h Health, g fleet.Group) {
+	if i.OnDemand || i.Phase == fleet.Deleted {
+		return
+	}
+	switch {
+	case i.Phase == fleet.Draining:
+		st.DrainingSize++
+	case i.Phase == fleet.Running && !h.LastReportAt.IsZero() && !slices.Contains(g.Leaving, i.ID):
+		st.ActualSize++
+	default:
+		st.PendingSize++
+	}
+	if i.Provider.ID != "" && i.Phase != fleet.Deleting {
+		st.ProviderIds = append(st.ProviderIds, i.Provider.ID)
+	}
+}
+
+func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus) []*nstancev1.Condition {
+	ready := &nstancev1.Condition{Type: "Ready", Status: st.ActualSize == st.Size && st.PendingSize == 0}
+	if !ready.Status {
+		ready.Reason = "NotAtSize"
+	}
+	out := []*nstancev1.Condition{ready}
+	if g.Disabled != "" {
+		out = append(out, &nstancev1.Condition{Type: "Disabled", Status: true, Reason: "InvalidDefinition", Message: g.Disabled})
+	}
+	if g.Removed {
+		out = append(out, &nstancev1.Condition{Type: "Removed", Status: true, Reason: "GroupDeleted", Message: "the group is being emptied"})
+	}
+	if t := shard.GroupTrouble(g.Key); t.Message != "" && !ready.Status {
+		out = append(out, &nstancev1.Condition{Type: "Degraded", Status: true, Reason: t.Reason, Message: t.Message})
+	}
+	return out
+}

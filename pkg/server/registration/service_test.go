@@ -1,0 +1,38 @@
+package registration_test
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/nonce"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/registration"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// TestClocks: a nonce from the future is this server's clock being behind, which
+// passes; one whose time is over is refused for good.
+func TestClocks(t *testing.T) {
+	const id = "knd01h455vb4pex5vsknk084sn02q"
+	made := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	token, err := nonce.Mint(key, nonce.Claims{
+		Kind: nonce.KindAgent, Subject: id, ClusterID: "c", Tenant: "default", Shard: "s", ID: id,
+		IssuedAt: made, NotBefore: made, ExpiresAt: made.Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[time.Duration]rpc.Kind{-5 * time.Minute: rpc.Unavailable, 2 * time.Hour: rpc.Denied} {
+		service := registration.New(registration.Config{
+			Shard:     func() (registration.Shard, error) { return nil, nil }, //nolint:nilnil // it is not asked
+			ClusterID: "c", ShardID: "s", NonceKey: key.Public().(ed25519.PublicKey),
+			Now: func() time.Time { return made.Add(at) },
+		})
+		if _, err := service.RegisterAgent(t.Context(), &nstancev1.RegisterAgentRequest{Nonce: token}); !errors.Is(err, want) {
+			t.Errorf("%s after it was made: %v, want kind %q", at, err, want)
+		}
+	}
+}

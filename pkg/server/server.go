@@ -1,0 +1,155 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/election"
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/ledger"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/secrets"
+)
+
+// Server is one running server. Its fields are set in the order of the boot and
+// do not change after it, but for current.
+type Server struct {
+	cfg    Config
+	holder string // the server's name in elections and records, unique to this start
+	store  object.Store
+	absent *absent // whom the store has no record of
+	ready  Readiness
+	health *healthEndpoint
+
+	boot         *config.Shard // what this process was started on
+	bind         Endpoints
+	advertised   Endpoints
+	instances    struct{ Registration, Agent []string } // the addresses that new instances are given
+	dnsNames     []string
+	ownAddresses []netip.Addr
+	trust        secrets.Trust
+	source       *pki.Source
+	tls          pki.Endpoint
+	provider     provider.Provider
+	network      provider.LeaderNetwork // nil: no address follows the leader
+	ledger       *ledger.Ledger
+	elector      *election.Elector
+	services     *services
+	fail         context.CancelCauseFunc // ends the process for a reason
+
+	current atomic.Pointer[term] // nil while this server does not lead
+}
+
+// Run runs a server until ctx ends, and then hands over: it stops acting,
+// releases the lead, sends its clients away and returns.
+func Run(ctx context.Context, cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	cfg.Times = cfg.Times.withDefaults()
+	s, err := newServer(cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.openHealth(ctx); err != nil {
+		return err
+	}
+	cfg.Logger.Info("starting", slog.String("version", cfg.Version), slog.String("shard", cfg.Shard),
+		slog.String("holder", s.holder), slog.String("health", s.health.addr))
+	if err := s.bootUntilReady(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	return s.serve(ctx)
+}
+
+func newServer(cfg Config) (*Server, error) {
+	// The id says to people who holds the lead; the suffix makes each start of
+	// the process another holder.
+	suffix, err := fleet.NewID("run", cfg.Now(), cfg.Random)
+	if err != nil {
+		return nil, err
+	}
+	store, err := openStore(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open object storage: %w", err)
+	}
+	return &Server{cfg: cfg, holder: cfg.ID + "." + string(suffix), store: store, absent: newAbsent(cfg.Now)}, nil
+}
+
+// close lets go of everything that the boot opened.
+func (s *Server) close() {
+	if s.services != nil {
+		s.services.listeners.close()
+	}
+	s.closeProvider()
+	if s.ledger != nil {
+		// The cache is made again from the store when it misses something.
+		_ = s.ledger.Close()
+	}
+	if s.health != nil {
+		s.health.close()
+	}
+}
+
+// serve serves, campaigns, and hands over when ctx ends.
+func (s *Server) serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.fail = cancel
+	s.services.start(cancel)
+	go s.keepCertificate(ctx)
+	s.ready.Ready("standing by")
+	s.cfg.Logger.Info("serving", slog.String("election", s.advertised.Election), slog.String("registration", s.advertised.Registration),
+		slog.String("operator", s.advertised.Operator), slog.String("agent", s.advertised.Agent))
+
+	err := s.elector.Run(ctx, s.lead)
+	s.ready.ShutDown()
+	s.services.stop(ctx, time.Duration(s.boot.Server.ShutdownTimeout))
+	s.cfg.Logger.Info("stopped")
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// revoked refuses agents whose instance is on its way out or gone. A cache that
+// lags must not turn away an instance that exists, so what it does not know is
+// asked of the store.
+func (s *Server) revoked(ctx context.Context, caller pki.Caller) error {
+	id, err := fleet.ParseID(caller.ID)
+	if err != nil {
+		return rpc.CertificateRevoked.Errorf("the certificate names no instance: %w", err)
+	}
+	i, ok := s.ledger.Get(id)
+	if !ok {
+		i, err = s.absent.look(ctx, caller.Tenant, id, s.ledger.Fetch)
+		switch {
+		case errors.Is(err, ledger.ErrNotFound):
+			return rpc.CertificateRevoked.Errorf("there is no instance %s", id)
+		case err != nil:
+			return rpc.Unavailable.Errorf("look up instance %s: %w", id, err)
+		}
+	}
+	switch {
+	case i.Tenant != caller.Tenant:
+		return rpc.CertificateRevoked.Errorf("there is no instance %s", id)
+	case goes(i):
+		return rpc.CertificateRevoked.Errorf("instance %s is %s", id, i.Phase)
+	default:
+		return nil
+	}
+}
+
+// goes reports whether an instance's machine is on its way out or gone, so that
+// nothing may be done in its name any more.
+func goes(i fleet.Instance) bool { return i.Phase == fleet.Deleting || i.Phase == fleet.Deleted }

@@ -1,0 +1,126 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/agents"
+	"github.com/nstance/nstance/pkg/server/operators"
+	"github.com/nstance/nstance/pkg/server/registration"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc"
+)
+
+// clientTTL is the life of a client certificate of an agent or an operator.
+const clientTTL = 90 * 24 * time.Hour
+
+// services are the listening parts of a server that has booted.
+type services struct {
+	registration, operator, agent *grpc.Server
+	election                      *http.Server
+	agents                        *agents.Service
+	listeners                     *listeners
+}
+
+// newServices makes the services for listeners that are open already; they
+// serve once start is called.
+func (s *Server) newServices(l *listeners) (_ *services, err error) {
+	v := &services{listeners: l, agents: agents.New(agents.Config{Shard: s.agentShard, Now: s.cfg.Now})}
+	mux := http.NewServeMux()
+	mux.Handle("GET /leader", s.elector.Handler())
+	v.election = &http.Server{Handler: mux, TLSConfig: s.tls.PeerServer(s.cfg.Shard), ReadHeaderTimeout: 10 * time.Second}
+
+	base := rpc.ServerConfig{Cluster: s.trust.ClusterID, Access: rpc.Access(), Now: s.cfg.Now, Logger: s.cfg.Logger, Debug: s.cfg.Debug}
+	if v.registration, err = rpc.NewServer(s.registrationServer(base)); err != nil {
+		return nil, err
+	}
+	if v.operator, err = rpc.NewServer(s.operatorServer(base)); err != nil {
+		return nil, err
+	}
+	if v.agent, err = rpc.NewServer(s.agentServer(base, v.agents)); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
+	c.TLS, c.Gate, c.Limits = s.tls.RegistrationServer(), gate{s, toRegistration}, rpc.RegistrationLimits()
+	c.Services = func(r grpc.ServiceRegistrar) {
+		nstancev1.RegisterRegistrationServiceServer(r, registration.New(registration.Config{
+			Shard:     s.registrationShard,
+			ClusterID: s.trust.ClusterID, ShardID: s.cfg.Shard,
+			NonceKey: pki.PublicKey(s.trust.NonceKey), CA: s.trust.CA, Bundle: func() []byte { return s.source.Bundle().PEM() },
+			ReservedAddr: s.reservedAddr, ReservedName: s.reservedName, TTL: clientTTL,
+			Now: s.cfg.Now, Random: s.cfg.Random, Logger: s.cfg.Logger,
+		}))
+	}
+	return c
+}
+
+func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
+	c.TLS, c.Gate, c.Limits = s.tls.Server(), gate{s, toOperator}, rpc.OperatorLimits()
+	c.Services = func(r grpc.ServiceRegistrar) {
+		nstancev1.RegisterOperatorServiceServer(r, operators.New(operators.Config{Shard: s.operatorShard}))
+	}
+	return c
+}
+
+func (s *Server) agentServer(c rpc.ServerConfig, a *agents.Service) rpc.ServerConfig {
+	c.TLS, c.Gate, c.Revoked = s.tls.Server(), gate{s, toAgent}, s.revoked
+	c.Services = func(r grpc.ServiceRegistrar) { nstancev1.RegisterAgentServiceServer(r, a) }
+	return c
+}
+
+// reservedAddr reports whether an address is one of this server's or the leader's.
+func (s *Server) reservedAddr(ip netip.Addr) bool { return slices.Contains(s.ownAddresses, ip) }
+
+// reservedName reports whether a host name is one of this server's.
+func (s *Server) reservedName(name string) bool {
+	return slices.ContainsFunc(s.dnsNames, func(own string) bool { return strings.EqualFold(own, name) })
+}
+
+// start serves all listeners. failed is told of the first that ends by itself.
+func (v *services) start(failed func(error)) {
+	for _, one := range []struct {
+		listener net.Listener
+		serve    func(net.Listener) error
+	}{
+		{v.listeners.election, func(l net.Listener) error { return v.election.ServeTLS(l, "", "") }},
+		{v.listeners.registration, v.registration.Serve},
+		{v.listeners.operator, v.operator.Serve},
+		{v.listeners.agent, v.agent.Serve},
+	} {
+		go func() {
+			err := one.serve(one.listener)
+			if err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
+				failed(fmt.Errorf("serve %s: %w", one.listener.Addr(), err))
+			}
+		}()
+	}
+}
+
+// stop tells clients to go elsewhere and lets calls under way finish, for grace
+// at most.
+func (v *services) stop(ctx context.Context, grace time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, g := range []*grpc.Server{v.registration, v.operator, v.agent} {
+		all.Go(func() {
+			defer context.AfterFunc(ctx, g.Stop)()
+			g.GracefulStop()
+		})
+	}
+	all.Wait()
+	_ = v.election.Close()
+}

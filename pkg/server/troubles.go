@@ -1,0 +1,79 @@
+package server
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/reconcile"
+)
+
+// troubles are the last problem of each group, until it is over: an instance of
+// the group that was created after it shows that creating works again. A problem
+// of the whole shard has the zero key, and is over when it was not reported for
+// shardTroubleLife.
+type troubles struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	last map[fleet.GroupKey]reconcile.Problem
+}
+
+func newTroubles(log *slog.Logger) *troubles {
+	return &troubles{log: log, last: map[fleet.GroupKey]reconcile.Problem{}}
+}
+
+// shardTroubleLife outlasts the pause between two attempts at whatever failed.
+const shardTroubleLife = 5 * time.Minute
+
+// report logs a problem and keeps it for those who ask.
+func (t *troubles) report(p reconcile.Problem) {
+	attrs := []any{slog.String("reason", p.Reason), slog.String("problem", p.Message)}
+	if p.Group != (fleet.GroupKey{}) {
+		attrs = append(attrs, slog.String("group", p.Group.String()))
+	}
+	if p.Instance != "" {
+		attrs = append(attrs, slog.String("instance", string(p.Instance)))
+	}
+	t.log.Warn("problem", attrs...)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last[p.Group] = p
+}
+
+// progress hears that an instance of the group changed.
+func (t *troubles) progress(key fleet.GroupKey, i fleet.Instance) {
+	if i.Provider.ID == "" || !i.Phase.Active() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, ok := t.last[key]
+	if ok && (p.Instance == i.ID || attemptedAt(i).After(p.At)) {
+		delete(t.last, key)
+	}
+}
+
+func attemptedAt(i fleet.Instance) time.Time {
+	if i.Provider.CreateAttemptedAt == nil {
+		return i.CreatedAt
+	}
+	return *i.Provider.CreateAttemptedAt
+}
+
+// of returns the group's problem; none is the zero value.
+func (t *troubles) of(key fleet.GroupKey) reconcile.Problem {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last[key]
+}
+
+// ofShard returns the whole shard's problem at a time; none is the zero value.
+func (t *troubles) ofShard(now time.Time) reconcile.Problem {
+	p := t.of(fleet.GroupKey{})
+	if now.Sub(p.At) > shardTroubleLife {
+		return reconcile.Problem{}
+	}
+	return p
+}

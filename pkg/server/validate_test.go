@@ -1,0 +1,41 @@
+package server_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nstance/nstance/pkg/server"
+)
+
+// TestValidate: a file is judged as a server of this build would judge it.
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	good := strings.Replace(s.text(), `"kind": "fake"`, `"kind": "process"`, 1)
+	for name, c := range map[string]struct{ text, says, wrong string }{
+		"good":                     {good, "is valid", ""},
+		"a part without an effect": {strings.Replace(good, `"agent_addr": "127.0.0.1:0"`, `"agent_addr": "127.0.0.1:0", "metrics_addr": "127.0.0.1:9100"`, 1), "server.bind.metrics_addr: has no effect", ""},
+		"a provider that is not there": {
+			strings.Replace(good, `"kind": "process", "region": "r"`, `"kind": "fake", "region": "r"`, 1), "", `server.provider.kind: "fake" is not part of this build`,
+		},
+		"a dangling reference": {strings.Replace(good, `"subnet_pool": "workers"`, `"subnet_pool": "wrkers"`, 1), "", `no such subnet pool "wrkers"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "config.jsonc")
+			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			err := server.Validate(t.Context(), server.Config{}, []string{file}, &out)
+			if c.wrong == "" && (err != nil || !strings.Contains(out.String(), c.says)) {
+				t.Errorf("said %q, %v", out.String(), err)
+			}
+			if c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
+				t.Errorf("want %q, have %v", c.wrong, err)
+			}
+		})
+	}
+}
