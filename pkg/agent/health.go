@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+type healthStream = grpc.ClientStreamingClient[nstancev1.ReportHealthRequest, nstancev1.ReportHealthResponse]
+
+// report runs the heartbeat: a report at once, one every interval, and when run
+// ends a last one. It returns why the stream ended; nil after the last report.
+// streams is the context of the stream itself, which outlives run.
+func (h *holder) report(run, streams context.Context, service nstancev1.AgentServiceClient, server string) error {
+	ctx, cancel := context.WithCancel(streams)
+	defer cancel()
+	stopped := context.AfterFunc(run, cancel)
+	stream, err := service.ReportHealth(ctx)
+	if !stopped() {
+		return run.Err()
+	}
+	if err != nil {
+		return err
+	}
+	// A server that no longer reads must not hold up an agent that is stopped.
+	defer context.AfterFunc(run, func() { time.AfterFunc(lastReportWait, cancel) })()
+	ended := make(chan error, 1)
+	go func() { ended <- awaitEnd(stream) }()
+	h.observe(Event{Kind: StreamOpened, Stream: StreamHealth, Server: server})
+	err = h.beat(run, ctx, stream, ended, server)
+	h.observe(Event{Kind: StreamClosed, Stream: StreamHealth, Server: server, Err: err})
+	return err
+}
+
+func (h *holder) beat(run, ctx context.Context, stream healthStream, ended <-chan error, server string) error {
+	ticker := time.NewTicker(h.ReportInterval)
+	defer ticker.Stop()
+	for {
+		if run.Err() != nil {
+			return h.lastReport(ctx, stream, ended, server)
+		}
+		if err := h.send(ctx, stream, false, server); err != nil {
+			return whyEnded(err, ended)
+		}
+		select {
+		case <-ticker.C:
+		case <-run.Done():
+		case err := <-ended:
+			return err
+		}
+	}
+}
+
+// lastReport says goodbye and waits until the server has answered it.
+func (h *holder) lastReport(ctx context.Context, stream healthStream, ended <-chan error, server string) error {
+	if err := h.send(ctx, stream, true, server); err != nil {
+		return whyEnded(err, ended)
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	if err := <-ended; !errors.Is(err, errServerEnded) {
+		return err
+	}
+	return nil
+}
+
+func (h *holder) send(ctx context.Context, stream healthStream, last bool, server string) error {
+	now := h.Now()
+	h.sequence++
+	r := &nstancev1.ReportHealthRequest{
+		Sequence:       h.sequence,
+		Uptime:         durationpb.New(now.Sub(h.started)),
+		SentAt:         timestamppb.New(now),
+		ShuttingDown:   last,
+		ReportInterval: durationpb.New(h.ReportInterval),
+	}
+	h.Fill(ctx, r)
+	if err := stream.Send(r); err != nil {
+		return err
+	}
+	h.observe(Event{Kind: Reported, Server: server, Sequence: r.Sequence})
+	return nil
+}
+
+// awaitEnd reads what the server says last. An answer without an error is an end
+// as well: the server has closed the stream.
+func awaitEnd(stream healthStream) error {
+	err := stream.RecvMsg(new(nstancev1.ReportHealthResponse))
+	if err == nil || errors.Is(err, io.EOF) {
+		return errServerEnded
+	}
+	return err
+}
+
+// whyEnded finds the reason of a failed send: gRPC gives io.EOF to the sender and
+// the server's status to the reader.
+func whyEnded(sendErr error, ended <-chan error) error {
+	if errors.Is(sendErr, io.EOF) {
+		return <-ended
+	}
+	return sendErr
+}

@@ -1,0 +1,183 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+const (
+	// steadyAfter is how long streams must have held for the next break to count
+	// as the first one.
+	steadyAfter = 10 * time.Second
+	// revokedWait is the pause of an agent that is not welcome any more. Its
+	// instance is about to go; asking more often changes nothing.
+	revokedWait = time.Minute
+	// lastReportWait bounds how long a stopping agent waits for the server to take
+	// its last report.
+	lastReportWait = 2 * time.Second
+)
+
+// HoldConfig is what Hold needs. It is all that distinguishes one agent from
+// another once it is registered, so that thousands fit into one process.
+type HoldConfig struct {
+	Client         *rpc.Client // of the agent service; Hold leaves it open
+	ReportInterval time.Duration
+	// Fill completes a report: version, resources and the like. Sequence, uptime,
+	// sent_at, shutting_down and report_interval are set already.
+	Fill    func(context.Context, *nstancev1.ReportHealthRequest)
+	Random  func() float64 // yields numbers from [0, 1)
+	Now     func() time.Time
+	Logger  *slog.Logger
+	Observe func(Event) // is called from several goroutines, and must not block; nil: nobody watches
+}
+
+// Event is one change that Hold tells its observer.
+type Event struct {
+	Kind     EventKind
+	Stream   string // of StreamOpened, StreamClosed and StreamUnserved
+	Server   string // the address
+	Sequence uint64 // of Reported
+	Err      error  // of StreamClosed and Disconnected
+}
+
+// EventKind says what happened.
+type EventKind int
+
+// The kinds of events.
+const (
+	StreamOpened EventKind = iota
+	StreamClosed
+	StreamUnserved // the server does not offer this stream; it is not asked again on this connection
+	Reported
+	Disconnected
+)
+
+// The names of the streams in events.
+const (
+	StreamHealth = "ReportHealth"
+	StreamKeys   = "KeyGenRequests"
+	StreamFiles  = "ReceiveFiles"
+)
+
+// Hold keeps an agent's three streams open until ctx ends, reconnecting with
+// jitter wherever the leader is. The report stream is the heartbeat: when it
+// breaks the others go with it and all are opened anew. When ctx ends a last
+// report says that the agent is shutting down, and Hold returns once the server
+// has taken it, or after two seconds.
+func Hold(ctx context.Context, c HoldConfig) {
+	h := &holder{HoldConfig: c, started: c.Now()}
+	for failures, hops := 0, 0; ctx.Err() == nil; {
+		began := c.Now()
+		followed, err := h.connect(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		h.observe(Event{Kind: Disconnected, Err: err})
+		if followed && hops < maxHops {
+			hops++
+			continue
+		}
+		hops = 0
+		if c.Now().Sub(began) >= steadyAfter {
+			failures = 0
+		}
+		h.pause(ctx, failures, err)
+		failures++
+	}
+}
+
+// maxHops is how many named leaders in a row are followed without a wait.
+const maxHops = 2
+
+type holder struct {
+	HoldConfig
+	started  time.Time
+	sequence uint64
+}
+
+func (h *holder) observe(e Event) {
+	if h.Observe != nil {
+		h.Observe(e)
+	}
+}
+
+// hurry bounds the wait for the next connection by the time between two reports:
+// the server counts the reports that are missing, and a longer wait would make a
+// healthy machine look dead.
+func (h *holder) hurry() time.Duration { return min(rpc.MaxBackoff, h.ReportInterval) }
+
+func (h *holder) pause(ctx context.Context, failures int, err error) {
+	wait := rpc.Backoff(failures, h.hurry(), h.Random)
+	level := slog.LevelWarn
+	if rpc.Revoked(err) {
+		wait += revokedWait
+		level = slog.LevelError
+	}
+	h.Logger.LogAttrs(ctx, level, "lost the server", slog.Any("error", err), slog.Duration("retry_in", wait))
+	// Cut short by the context's end, which the caller looks at itself.
+	_ = rpc.Sleep(ctx, wait)
+}
+
+// connect holds the streams on the current connection until the report stream
+// ends, and says whether the next attempt needs no wait.
+func (h *holder) connect(ctx context.Context) (followed bool, err error) {
+	target, err := h.Client.Target()
+	if err != nil {
+		return false, err
+	}
+	service := nstancev1.NewAgentServiceClient(target.Conn)
+	// The streams outlive ctx for as long as the last report takes.
+	streams, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	var beside sync.WaitGroup
+	beside.Go(func() { h.side(streams, cancel, StreamKeys, target.Addr, h.readKeyRequests(service)) })
+	beside.Go(func() { h.side(streams, cancel, StreamFiles, target.Addr, h.readFiles(service)) })
+	err = h.report(ctx, streams, service, target.Addr)
+	if cause := context.Cause(streams); cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	beside.Wait()
+	return h.Client.Failed(target, err), err
+}
+
+// side keeps one of the streams beside the report stream open: open it, read it
+// until it ends, and after a wait again, for as long as ctx lasts. The trouble
+// of one stream is no reason to cut the heartbeat, but for the news that the
+// leader is elsewhere. A server that does not serve the stream is not asked
+// twice.
+func (h *holder) side(ctx context.Context, cut context.CancelCauseFunc, name, server string, read func(ctx context.Context, opened func()) error) {
+	for failures := 0; ; failures++ {
+		began := h.Now()
+		err := read(ctx, func() { h.observe(Event{Kind: StreamOpened, Stream: name, Server: server}) })
+		if ctx.Err() != nil {
+			return
+		}
+		if _, notLeader := rpc.NotLeader(err); notLeader {
+			cut(err)
+			return
+		}
+		if status.Code(err) == codes.Unimplemented {
+			h.observe(Event{Kind: StreamUnserved, Stream: name, Server: server})
+			return
+		}
+		h.observe(Event{Kind: StreamClosed, Stream: name, Server: server, Err: err})
+		if h.Now().Sub(began) >= steadyAfter {
+			failures = 0
+		}
+		if rpc.Sleep(ctx, rpc.Backoff(failures, rpc.MaxBackoff, h.Random)) != nil {
+			return
+		}
+	}
+}
+
+var errServerEnded = errors.New("the server ended the stream")

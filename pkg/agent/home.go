@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// home is the shard that the instance belongs to, whose servers alone it talks
+// to.
+type home struct{ cluster, shard string }
+
+// readNonce reads the claims of a registration nonce without verifying it: that
+// is the server's to do, and whoever can write the nonce beside ca.crt can write
+// that too. ends is its exp claim; zero when that is missing or no time.
+func readNonce(nonce string) (h home, ends time.Time, err error) {
+	parts := strings.Split(nonce, ".")
+	if len(parts) != 3 {
+		return home{}, ends, fmt.Errorf("not a JWT (RFC 7519): want three parts separated by dots, got %d", len(parts))
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return home{}, ends, fmt.Errorf("not a JWT (RFC 7519): its claims are not base64url")
+	}
+	var claims struct {
+		Cluster string  `json:"cluster_id"`
+		Shard   string  `json:"shard"`
+		Expires float64 `json:"exp"` // seconds
+	}
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		return home{}, ends, fmt.Errorf("not a JWT (RFC 7519): its claims are not a JSON object with the strings cluster_id and shard, and a number exp")
+	}
+	if claims.Expires > 0 && claims.Expires <= maxUnix {
+		ends = time.Unix(int64(claims.Expires), 0)
+	}
+	h, err = newHome(claims.Cluster, claims.Shard)
+	return h, ends, err
+}
+
+const maxUnix = 253402300799 // the end of the year 9999
+
+// parseHome reads what String writes.
+func parseHome(id string) (home, error) {
+	const rule = "want spiffe://{cluster}/server/{shard}"
+	rest, ok := strings.CutPrefix(strings.TrimSpace(id), "spiffe://")
+	if !ok {
+		return home{}, fmt.Errorf("%.120q: %s", id, rule)
+	}
+	cluster, shard, ok := strings.Cut(rest, "/server/")
+	if !ok {
+		return home{}, fmt.Errorf("%.120q: %s", id, rule)
+	}
+	return newHome(cluster, shard)
+}
+
+func newHome(cluster, shard string) (home, error) {
+	if err := fleet.CheckName(cluster); err != nil {
+		return home{}, fmt.Errorf("cluster: %w", err)
+	}
+	if err := fleet.CheckName(shard); err != nil {
+		return home{}, fmt.Errorf("shard: %w", err)
+	}
+	return home{cluster: cluster, shard: shard}, nil
+}
+
+// String is the SPIFFE id that the shard's servers show.
+func (h home) String() string { return "spiffe://" + h.cluster + "/server/" + h.shard }

@@ -1,0 +1,275 @@
+package agent_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/agent"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+type answer = func(*nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error)
+
+func refusing(err error) answer {
+	return func(*nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error) { return nil, err }
+}
+
+func TestRefusedNonceIsFinal(t *testing.T) {
+	for _, kind := range []rpc.Kind{rpc.Denied, rpc.Unauthenticated, rpc.Invalid, rpc.Precondition, rpc.Exists} {
+		t.Run(kind.Error(), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				server := w.up("10.0.0.1")
+				server.set(func() { server.register = refusing(kind.Errorf("the nonce is spent")) })
+				p := w.start(w.config())
+				settle(24 * time.Hour)
+				if n := len(server.seen().registrations); n != 1 {
+					t.Errorf("asked %d times in a day, want once", n)
+				}
+				if s := w.status(); s.State != agent.StateRejected || !strings.Contains(s.Reason, "the nonce is spent") {
+					t.Errorf("status %+v", s)
+				}
+				if w.file("identity.crt") != "" || w.file("nonce.jwt") == "" {
+					t.Error("a refusal changed the files")
+				}
+				p.end()
+			})
+		})
+	}
+}
+
+func TestTransientTroubleIsOutlived(t *testing.T) {
+	for _, err := range []error{
+		rpc.Unavailable.Errorf("storage"), rpc.Exhausted.Errorf("slow down"), rpc.Conflict.Errorf("again"),
+		rpc.Unimplemented.Errorf("old server"), errors.New("a bug"),
+	} {
+		t.Run(err.Error(), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				server := w.up("10.0.0.1")
+				server.set(func() { server.register = refusing(err) })
+				p := w.start(w.config())
+				settle(10 * time.Minute)
+				if n := len(server.seen().registrations); n < 50 || n > 200 {
+					t.Errorf("asked %d times in ten minutes", n)
+				}
+				if s := w.status(); s.State != agent.StateRegistering || s.Reason == "" {
+					t.Errorf("status %+v", s)
+				}
+				server.set(func() { server.register = server.grant })
+				settle(10 * time.Second)
+				if w.status().State != agent.StateConnected {
+					t.Errorf("status %+v", w.status())
+				}
+				p.end()
+			})
+		})
+	}
+}
+
+// TestNotFoundIsOutlived: the record may be on its way to whoever answers; once
+// the nonce's life is over it is no more.
+func TestNotFoundIsOutlived(t *testing.T) {
+	const life = 10 * time.Minute
+	for name, appears := range map[string]time.Duration{"in time": life / 2, "never": 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				server := w.up("10.0.0.1")
+				server.set(func() { server.register = refusing(rpc.NotFound.Errorf("there is no instance")) })
+				w.put("nonce.jwt", nonceUntil(cluster, shard, time.Now().Add(life)))
+				p := w.start(w.config())
+				settle(min(appears, life))
+				if s := w.status(); s.State != agent.StateRegistering || !strings.Contains(s.Reason, "there is no instance") {
+					t.Errorf("within the nonce's life: %+v", s)
+				}
+				if appears < life {
+					server.set(func() { server.register = server.grant })
+					settle(15 * time.Second)
+					if s := w.status(); s.State != agent.StateConnected {
+						t.Errorf("after the record appeared: %+v", s)
+					}
+				} else {
+					settle(2 * time.Minute)
+					asked := len(server.seen().registrations)
+					settle(time.Hour)
+					if s := w.status(); s.State != agent.StateRejected || len(server.seen().registrations) != asked {
+						t.Errorf("after the nonce's life: %+v, asked %d times more", s, len(server.seen().registrations)-asked)
+					}
+				}
+				p.end()
+			})
+		})
+	}
+}
+
+func TestNoServerYet(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := w.start(w.config())
+		settle(20 * time.Minute)
+		w.up("10.0.0.1")
+		settle(15 * time.Second)
+		if s := w.status(); s.State != agent.StateConnected {
+			t.Errorf("status %+v", s)
+		}
+		p.end()
+	})
+}
+
+func TestServerThatNeverAnswers(t *testing.T) {
+	inWorld(t, func(w *world) {
+		server := w.up("10.0.0.1")
+		hang := make(chan struct{})
+		server.set(func() {
+			server.register = func(*nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error) {
+				<-hang
+				return nil, errors.New("too late")
+			}
+		})
+		p := w.start(w.config())
+		settle(2 * time.Minute)
+		if n := len(server.seen().registrations); n < 3 || n > 4 {
+			t.Errorf("asked %d times in two minutes, want every 30 s or so", n)
+		}
+		if took := p.end(); took != 0 {
+			t.Errorf("stopping took %s", took)
+		}
+		close(hang)
+	})
+}
+
+// TestLostReply: the server bound the nonce to the key, and the agent never
+// heard. Neither asking again nor a restart in between may change the key.
+func TestLostReply(t *testing.T) {
+	inWorld(t, func(w *world) {
+		server := w.up("10.0.0.1")
+		server.set(func() { server.register = refusing(rpc.Unavailable.Errorf("lost")) })
+		p := w.start(w.config())
+		settle(10 * time.Second)
+		p.end()
+		server.set(func() { server.register = server.grant })
+		p = w.start(w.config())
+		settle(time.Second)
+		asked := server.seen().registrations
+		for _, r := range asked {
+			if r.GetPublicKey() != asked[0].GetPublicKey() || r.GetNonce() != asked[0].GetNonce() {
+				t.Fatal("the key or the nonce changed between attempts")
+			}
+		}
+		if len(asked) < 3 || w.status().State != agent.StateConnected {
+			t.Errorf("%d attempts, status %+v", len(asked), w.status())
+		}
+		p.end()
+	})
+}
+
+// TestCrashBeforeTheNonceWasDeleted: the certificate is stored, the nonce still
+// there.
+func TestCrashBeforeTheNonceWasDeleted(t *testing.T) {
+	inWorld(t, func(w *world) {
+		server := w.up("10.0.0.1")
+		p := w.start(w.config())
+		settle(time.Second)
+		p.end()
+		w.put("nonce.jwt", nonce(cluster, shard))
+		p = w.start(w.config())
+		settle(time.Second)
+		if n := len(server.seen().registrations); n != 1 || w.file("nonce.jwt") != "" || w.status().State != agent.StateConnected {
+			t.Errorf("%d registrations, nonce %q, status %+v", n, w.file("nonce.jwt"), w.status())
+		}
+		p.end()
+	})
+}
+
+// TestCrashBeforeTheCertificateWasStored: nonce, key and nothing else.
+func TestCrashBeforeTheCertificateWasStored(t *testing.T) {
+	inWorld(t, func(w *world) {
+		server := w.up("10.0.0.1")
+		text := must(pki.EncodePrivateKey(must(pki.GenerateKey(rand.Reader))(t)))(t)
+		w.put("identity.key", string(text))
+		p := w.start(w.config())
+		settle(time.Second)
+		if len(server.seen().registrations) != 1 || w.file("identity.key") != string(text) || w.status().State != agent.StateConnected {
+			t.Errorf("status %+v", w.status())
+		}
+		p.end()
+	})
+}
+
+func TestWrongCertificateIsNotStored(t *testing.T) {
+	otherKey := must(pki.GenerateKey(rand.Reader))(t)
+	for name, wrong := range map[string]func(*world, *server) answer{
+		"another key": func(w *world, s *server) answer {
+			return func(*nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error) {
+				return s.grantKey(w.ca, instanceID, pki.PublicKey(otherKey))
+			}
+		},
+		"another instance": func(w *world, s *server) answer {
+			return func(r *nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error) {
+				return s.grantTo(w.ca, "knd01h455vb4pex5vsknk084sn099", r)
+			}
+		},
+		"a chain that does not verify it": func(_ *world, s *server) answer {
+			other, err := pki.NewCA(pki.CAConfig{Cluster: cluster, Key: otherKey, Now: time.Now(), Random: rand.Reader})
+			return func(r *nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error) {
+				if err != nil {
+					return nil, err
+				}
+				granted, err := s.grant(r)
+				granted.Identity.CaChain = string(pki.NewBundle(other.Certificate()).PEM())
+				return granted, err
+			}
+		},
+		"nothing": func(*world, *server) answer {
+			return func(*nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error) {
+				return &nstancev1.RegisterAgentResponse{}, nil
+			}
+		},
+		"garbage": func(*world, *server) answer {
+			return func(*nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error) {
+				return &nstancev1.RegisterAgentResponse{Identity: &nstancev1.Identity{Certificate: "x", CaChain: "y"}}, nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				server := w.up("10.0.0.1")
+				server.set(func() { server.register = wrong(w, server) })
+				ca := w.file("ca.crt")
+				p := w.start(w.config())
+				settle(time.Minute)
+				if w.file("identity.crt") != "" || w.file("ca.crt") != ca || w.file("nonce.jwt") == "" || w.status().State != agent.StateRegistering {
+					t.Errorf("certificate %q, status %+v", w.file("identity.crt"), w.status())
+				}
+				server.set(func() { server.register = server.grant })
+				settle(10 * time.Second)
+				if w.status().State != agent.StateConnected {
+					t.Errorf("status %+v", w.status())
+				}
+				p.end()
+			})
+		})
+	}
+}
+
+// TestImpostorNeverSeesTheNonce: a server of another shard, and an instance that
+// got a certificate from the same CA and answers at the server's address.
+func TestImpostorNeverSeesTheNonce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		server := w.up("10.0.0.1")
+		server.down()
+		server.id = "dev-2"
+		server.start()
+		p := w.start(w.config())
+		settle(time.Minute)
+		if n := len(server.seen().registrations); n != 0 {
+			t.Errorf("the nonce was shown %d times", n)
+		}
+		if s := w.status(); s.State != agent.StateRegistering || !strings.Contains(s.Reason, "dev-2") {
+			t.Errorf("status %+v", s)
+		}
+		p.end()
+	})
+}

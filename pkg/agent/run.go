@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+type agent struct {
+	config   Config
+	identity *identity
+	tracker  *tracker
+}
+
+// Run is an agent's life, until ctx ends: then it says goodbye to the server and
+// returns nil. It also returns, with an error, when something is wrong that
+// another start may find changed; the caller should wait a little before it lets
+// that happen. A refused nonce is no error: Run logs it and waits for ctx.
+func Run(ctx context.Context, c Config) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	a := &agent{config: c, tracker: newTracker(c)}
+	defer a.tracker.stopped()
+	stop, err := serveHealth(ctx, c.HealthAddr, a.tracker)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	err = a.live(ctx)
+	var final *finalError
+	switch {
+	case errors.As(err, &final):
+		a.tracker.failed(StateRejected, err)
+		c.Logger.LogAttrs(ctx, slog.LevelError, "this instance can't join its cluster: the agent stays up and does nothing", slog.Any("error", err))
+		<-ctx.Done()
+		return nil
+	case ctx.Err() != nil:
+		return nil
+	default:
+		return err
+	}
+}
+
+// live registers where that is still to do, and holds the streams.
+func (a *agent) live(ctx context.Context) (err error) {
+	a.identity, err = openIdentity(ctx, identityConfig{
+		store:      store{dir: a.config.IdentityDir, mode: a.config.IdentityMode},
+		instanceID: string(a.config.InstanceID),
+		random:     a.config.Entropy,
+		now:        a.config.Now(),
+		logger:     a.config.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	a.tracker.belongs(a.identity.home)
+	if err := a.join(ctx); err != nil {
+		return err
+	}
+	cert := a.identity.source.Keypair().Certificate()
+	a.tracker.registered(cert)
+	a.config.Logger.LogAttrs(ctx, slog.LevelInfo, "registered", slog.String("instance_id", string(a.config.InstanceID)),
+		slog.String("server", a.identity.home.String()), slog.Time("certificate_expires", cert.NotAfter))
+	return a.hold(ctx)
+}
+
+func (a *agent) join(ctx context.Context) error {
+	if a.identity.source.Keypair() != nil {
+		if a.identity.nonce == "" {
+			return nil
+		}
+		return a.identity.spend() // the last start ended between the two
+	}
+	client, err := a.client(a.config.RegistrationAddrs)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	a.tracker.enter(StateRegistering)
+	return a.register(ctx, client)
+}
+
+func (a *agent) hold(ctx context.Context) error {
+	client, err := a.client(a.config.AgentAddrs)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	a.tracker.enter(StateConnecting)
+	Hold(ctx, HoldConfig{
+		Client:         client,
+		ReportInterval: a.config.ReportInterval,
+		Fill:           a.fill,
+		Random:         a.config.Random,
+		Now:            a.config.Now,
+		Logger:         a.config.Logger,
+		Observe:        a.tracker.observe,
+	})
+	return nil
+}
+
+func (a *agent) fill(ctx context.Context, report *nstancev1.ReportHealthRequest) {
+	report.Version = a.config.Version
+	report.Resources = a.config.Sample(ctx)
+}
+
+func (a *agent) client(addrs []string) (*rpc.Client, error) {
+	endpoint := pki.Endpoint{Cluster: a.identity.home.cluster, Source: a.identity.source, Now: a.config.Now}
+	client, err := rpc.NewClient(rpc.ClientConfig{
+		Addrs:     addrs,
+		TLS:       func(host string) *tls.Config { return endpoint.Client(host, a.identity.home.shard) },
+		UserAgent: "nstance-agent/" + a.config.Version,
+		Random:    a.config.Random,
+		Dialer:    a.config.Dialer,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to %v: %w", addrs, err)
+	}
+	return client, nil
+}

@@ -1,0 +1,125 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/agent"
+	"github.com/nstance/nstance/pkg/rpc"
+)
+
+func TestStatusText(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	expires := start.Add(24 * time.Hour)
+	s := agent.Status{
+		InstanceID: instanceID, Version: "1.2.3", PID: 42, StartedAt: start, UpdatedAt: start.Add(time.Minute),
+		State: agent.StateConnected, ServerID: "spiffe://example/server/dev-1", CertificateSerial: "4f", CertificateExpiresAt: &expires,
+		Server: "10.0.0.1:8994", Streams: map[string]string{agent.StreamHealth: "open", agent.StreamFiles: "not served"},
+		LastReport: &agent.LastReport{Sequence: 7, At: start.Add(time.Minute)},
+	}
+	for name, c := range map[string]struct {
+		now     time.Time
+		running bool
+		want    string
+	}{
+		"running": {start.Add(2 * time.Minute), true, `Instance:     knd01h455vb4pex5vsknk084sn02q
+Version:      1.2.3
+Process:      42, for 2m0s
+State:        connected
+Belongs to:   spiffe://example/server/dev-1
+Certificate:  serial 4f, expires in 23h58m0s (2026-01-03T03:04:05Z)
+Server:       10.0.0.1:8994
+Stream:       ReceiveFiles not served
+Stream:       ReportHealth open
+Last report:  number 7, 1m0s ago
+`},
+		"dead": {expires.Add(time.Hour), false, `Instance:     knd01h455vb4pex5vsknk084sn02q
+Version:      1.2.3
+Process:      not running; what follows is from 24h59m0s ago
+State:        connected
+Belongs to:   spiffe://example/server/dev-1
+Certificate:  serial 4f, EXPIRED 1h0m0s ago (2026-01-03T03:04:05Z)
+Server:       10.0.0.1:8994
+Stream:       ReceiveFiles not served
+Stream:       ReportHealth open
+Last report:  number 7, 24h59m0s ago
+`},
+	} {
+		var out strings.Builder
+		if err := s.WriteText(&out, c.now, c.running); err != nil || out.String() != c.want {
+			t.Errorf("%s: %v\n%s\nwant\n%s", name, err, out.String(), c.want)
+		}
+	}
+}
+
+func TestReadStatusOfNobody(t *testing.T) {
+	if _, err := agent.ReadStatus(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestStatusFollowsTheStreams(t *testing.T) {
+	inWorld(t, func(w *world) {
+		server := w.up("10.0.0.1")
+		server.set(func() { server.sides = true })
+		p := w.start(w.config())
+		settle(time.Minute + time.Second)
+		s := w.status()
+		want := map[string]string{agent.StreamHealth: "open", agent.StreamKeys: "open", agent.StreamFiles: "open"}
+		if fmt.Sprint(s.Streams) != fmt.Sprint(want) || s.CertificateExpiresAt == nil || s.CertificateSerial == "" || !s.UpdatedAt.Equal(s.LastReport.At) {
+			t.Errorf("status %+v", s)
+		}
+		p.end()
+	})
+}
+
+// TestHealthEndpoint is outside of simulated time, because it needs a socket.
+func TestHealthEndpoint(t *testing.T) {
+	taken := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	w := newWorld(t)
+	c := w.config()
+	c.HealthAddr = taken.Addr().String()
+	err := agent.Run(t.Context(), c)
+	if err == nil || !strings.Contains(err.Error(), "NSTANCE_HEALTH_ADDR: "+c.HealthAddr+" is already in use") {
+		t.Errorf("a taken port gives %v", err)
+	}
+	taken.Close()
+
+	server := w.up("10.0.0.1")
+	server.set(func() { server.register = refusing(rpc.Unavailable.Errorf("not yet")) })
+	p := w.start(c)
+	awaitHealth(t, c.HealthAddr, http.StatusServiceUnavailable, "registering: ", "not yet")
+	server.set(func() { server.register = server.grant })
+	awaitHealth(t, c.HealthAddr, http.StatusOK, "connected")
+	server.down()
+	awaitHealth(t, c.HealthAddr, http.StatusServiceUnavailable, "connecting: ")
+	p.end()
+}
+
+// awaitHealth asks until the answer is the wanted one, or for ten seconds.
+func awaitHealth(t *testing.T, addr string, code int, words ...string) {
+	t.Helper()
+	got := "nothing"
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		response, err := http.Get("http://" + addr + "/healthz")
+		if err != nil {
+			continue
+		}
+		body := string(must(io.ReadAll(response.Body))(t))
+		response.Body.Close()
+		missing := slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(body, word) })
+		if response.StatusCode == code && !missing {
+			return
+		}
+		got = fmt.Sprint(response.StatusCode, " ", body)
+	}
+	t.Fatalf("answered %s, want %d and %q", got, code, words)
+}

@@ -1,0 +1,123 @@
+package agent
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/pki"
+)
+
+// tracker keeps the status and its file up to date. A status that can't be
+// written is logged once and is no reason to stop: it is for people only. It is
+// safe for concurrent use.
+type tracker struct {
+	store  store
+	now    func() time.Time
+	logger *slog.Logger
+
+	mu     sync.Mutex
+	status Status
+	broken bool // the last write failed
+}
+
+func newTracker(c Config) *tracker {
+	now := c.Now()
+	t := &tracker{
+		store:  store{dir: c.IdentityDir, mode: c.IdentityMode},
+		now:    c.Now,
+		logger: c.Logger,
+		status: Status{
+			InstanceID: string(c.InstanceID),
+			Version:    c.Version,
+			PID:        os.Getpid(),
+			StartedAt:  now.UTC(),
+			State:      StateStarting,
+		},
+	}
+	t.change(func(*Status) {})
+	return t
+}
+
+// change applies one change and writes the file.
+func (t *tracker) change(apply func(*Status)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	apply(&t.status)
+	t.status.UpdatedAt = t.now().UTC()
+	data, err := json.MarshalIndent(t.status, "", "  ")
+	if err == nil {
+		err = t.store.write(statusFile, append(data, '\n'), t.store.mode, false)
+	}
+	if err != nil && !t.broken {
+		t.logger.Warn("could not write the status file", slog.Any("error", err))
+	}
+	t.broken = err != nil
+}
+
+// current returns a copy of the status.
+func (t *tracker) current() Status {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.status
+	s.Streams = maps.Clone(s.Streams)
+	return s
+}
+
+func (t *tracker) enter(state State) {
+	t.change(func(s *Status) { s.State, s.Reason = state, "" })
+}
+
+func (t *tracker) failed(state State, err error) {
+	t.change(func(s *Status) { s.State, s.Reason = state, err.Error() })
+}
+
+func (t *tracker) belongs(h home) {
+	t.change(func(s *Status) { s.ServerID = h.String() })
+}
+
+func (t *tracker) registered(cert *x509.Certificate) {
+	t.change(func(s *Status) {
+		expires := cert.NotAfter.UTC()
+		s.CertificateSerial, s.CertificateExpiresAt = pki.SerialHex(cert), &expires
+	})
+}
+
+func (t *tracker) stopped() {
+	t.change(func(s *Status) {
+		s.State, s.Server, s.Streams = StateStopped, "", nil
+	})
+}
+
+// observe follows Hold.
+func (t *tracker) observe(e Event) {
+	t.change(func(s *Status) {
+		switch e.Kind {
+		case StreamOpened:
+			s.stream(e, "open")
+			if e.Stream == StreamHealth {
+				s.State, s.Reason = StateConnected, ""
+			}
+		case StreamClosed:
+			s.stream(e, "closed")
+		case StreamUnserved:
+			s.stream(e, "not served")
+		case Reported:
+			s.LastReport = &LastReport{Sequence: e.Sequence, At: t.now().UTC()}
+		case Disconnected:
+			s.State, s.Server, s.Streams = StateConnecting, "", nil
+			s.Reason = e.Err.Error()
+		}
+	})
+}
+
+func (s *Status) stream(e Event, state string) {
+	if s.Streams == nil {
+		s.Streams = make(map[string]string)
+	}
+	s.Server, s.Streams[e.Stream] = e.Server, state
+}
