@@ -1,0 +1,26 @@
+// Command nstance-admin manages Nstance clusters and shards.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/nstance/nstance/pkg/admin/cli"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := cli.Run(ctx, cli.Env{
+		Args: os.Args[1:], Getenv: os.Getenv, Stdout: os.Stdout, Stderr: os.Stderr,
+		Now: time.Now, Random: rand.Reader, Version: version,
+	})
+	stop()
+	os.Exit(code)
+}

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) cluster() *cobra.Command {
+	cmd := a.branch(&cobra.Command{Use: "cluster", Short: "The cluster itself: nonces and identities, straight from its storage"},
+		a.clusterNonce(), a.clusterRegisterOperator())
+	f := cmd.PersistentFlags()
+	f.StringVar(&a.storage.Provider, "storage-provider", a.preset("STORAGE_PROVIDER", "s3"), "s3 or dir")
+	f.StringVar(&a.storage.Bucket, "storage-bucket", a.preset("STORAGE_BUCKET", ""), "bucket, or a directory for dir")
+	f.StringVar(&a.storage.SecretsProvider, "secrets-provider", a.preset("SECRETS_PROVIDER", "object-storage"), "where the cluster's secrets are")
+	f.StringVar(&a.storage.SecretsPrefix, "secrets-prefix", a.preset("SECRETS_PREFIX", "cluster/secret/"), "prefix of the secrets' objects")
+	f.StringVar(&a.storage.KeyProvider, "key-provider", a.preset("KEY_PROVIDER", "env"), "where the encryption key is: env or file")
+	f.StringVar(&a.storage.KeySource, "key-source", a.preset("KEY_SOURCE", "NSTANCE_ENCRYPTION_KEY"), "the key's environment variable or file")
+	f.StringVar(&a.storage.ClusterID, "cluster-id", a.preset("CLUSTER_ID", ""), "the cluster that the storage must hold (default: any)")
+	return cmd
+}
+
+func (a *app) openCluster(ctx context.Context) (*admin.Cluster, error) {
+	if a.storage.Bucket == "" {
+		return nil, usagef("--storage-bucket: is empty: want the cluster's bucket")
+	}
+	return admin.OpenCluster(ctx, a.storage, a.env.Getenv, a.env.Now, a.env.Random)
+}
+
+func (a *app) clusterNonce() *cobra.Command {
+	var tenant, output string
+	var expiry time.Duration
+	cmd := &cobra.Command{Use: "nonce", Short: "Make a registration nonce for an operator", Args: cobra.NoArgs}
+	// This one prints a token and nothing else, so its --output is a file.
+	cmd.Flags().StringVarP(&output, "output", "o", "-", "file to write it to; - for standard output")
+	cmd.Flags().StringVar(&tenant, "tenant", fleet.DefaultTenant, "tenant of the operator")
+	cmd.Flags().DurationVar(&expiry, "expiry", 3*time.Hour, "how long the nonce can be used")
+	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
+		if err := admin.CheckNonce(tenant, expiry); err != nil {
+			return usagef("--%w", err)
+		}
+		c, err := a.openCluster(cmd.Context())
+		if err != nil {
+			return err
+		}
+		token, err := c.OperatorNonce(tenant, expiry)
+		if err != nil {
+			return err
+		}
+		if output == "-" {
+			fmt.Fprintln(cmd.OutOrStdout(), token)
+			return nil
+		}
+		return writeSecret(output, token)
+	})
+}
+
+// writeSecret writes a file that nobody else may read, even if it was there.
+func writeSecret(path, text string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write the nonce: %w", err)
+	}
+	err = file.Chmod(0o600)
+	if err == nil {
+		_, err = file.WriteString(text)
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write the nonce: %w", err)
+	}
+	return nil
+}
+
+func (a *app) clusterRegisterOperator() *cobra.Command {
+	var tenant, dir string
+	cmd := &cobra.Command{Use: "register-operator", Short: "Make a client identity for this administrator", Args: cobra.NoArgs}
+	cmd.Flags().StringVar(&tenant, "tenant", fleet.DefaultTenant, "tenant of the operator")
+	cmd.Flags().StringVar(&dir, "output-dir", a.preset("IDENTITY_DIR", "."), "folder to write ca.crt, identity.crt and identity.key to")
+	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
+		if err := fleet.CheckName(tenant); err != nil {
+			return usagef("--tenant: %w", err)
+		}
+		c, err := a.openCluster(cmd.Context())
+		if err != nil {
+			return err
+		}
+		o, err := c.RegisterOperator(cmd.Context(), tenant, dir)
+		if err != nil {
+			return err
+		}
+		return a.done(cmd.OutOrStdout(), fmt.Sprintf("registered operator %s of tenant %s; its identity is in %s", o.ID, tenant, dir),
+			map[string]string{"id": string(o.ID), "tenant": tenant, "identity_dir": dir})
+	})
+}

@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nstance/nstance/pkg/admin"
+	"google.golang.org/grpc/codes"
+)
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func usagef(msg string, args ...any) error { return usageError{fmt.Errorf(msg, args...)} }
+
+// Unwrap returns what is wrong.
+func (e usageError) Unwrap() error { return e.error }
+
+// hint says what to do next about an error.
+func hint(err error) string {
+	switch {
+	case errors.Is(err, admin.ErrNoGroup):
+		return "`nstance-admin group list` shows the groups there are"
+	case errors.Is(err, admin.ErrNoIdentity):
+		return "`nstance-admin cluster register-operator` makes an identity; --identity-dir says where it is"
+	}
+	switch admin.Code(err) {
+	case codes.Unavailable:
+		return "is the server up, and is --servers its operator address? Its health endpoint says what it waits for"
+	case codes.Unauthenticated:
+		return "the identity is not (or no longer) accepted: make a new one with `nstance-admin cluster register-operator`"
+	case codes.NotFound:
+		return "`nstance-admin group list` and `nstance-admin instance list` show what there is"
+	default:
+		return ""
+	}
+}

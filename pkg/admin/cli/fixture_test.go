@@ -1,0 +1,295 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/admin/cli"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/dir"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/secrets"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc"
+)
+
+const (
+	clusterID     = "example"
+	encryptionKey = "thisisa32byteencryptionkey123456"
+)
+
+// cluster is a bucket that a server has set up, and an environment for people.
+type cluster struct {
+	t      *testing.T
+	bucket string
+	store  *dir.Store
+	trust  secrets.Trust
+	env    map[string]string
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{t: t, bucket: t.TempDir()}
+	c.env = map[string]string{
+		"NSTANCE_ENCRYPTION_KEY": encryptionKey, "NSTANCE_ADMIN_STORAGE_PROVIDER": "dir", "NSTANCE_ADMIN_STORAGE_BUCKET": c.bucket,
+		"NSTANCE_ADMIN_IDENTITY_DIR": filepath.Join(t.TempDir(), "identity"),
+	}
+	store, err := dir.New(dir.Config{Root: c.bucket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.store = store
+	sealed, err := secrets.Open(secrets.Config{
+		Provider: "object-storage", Prefix: "cluster/secret/", Key: secrets.KeySource{Provider: "env", Source: "K"},
+		Store: store, Random: rand.Reader, LookupEnv: func(string) (string, bool) { return encryptionKey, true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.trust, err = secrets.Bootstrap(t.Context(), secrets.BootstrapConfig{
+		ClusterID: clusterID, Store: store, Secrets: sealed, Now: time.Now, Random: rand.Reader,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// operators are the keys of the records of operators.
+func (c *cluster) operators() (keys []string) {
+	c.t.Helper()
+	infos, err := object.All(c.t.Context(), c.store, "cluster/operator/")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, i := range infos {
+		keys = append(keys, i.Key)
+	}
+	return keys
+}
+
+// result is what a command left behind.
+type result struct {
+	code        int
+	out, errOut string
+}
+
+func (c *cluster) run(args ...string) result {
+	c.t.Helper()
+	return run(c.t, c.env, args...)
+}
+
+func run(t *testing.T, env map[string]string, args ...string) result {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code := cli.Run(t.Context(), cli.Env{
+		Args: args, Getenv: func(name string) string { return env[name] }, Stdout: &out, Stderr: &errOut,
+		Now: time.Now, Random: rand.Reader, Version: "v0-test",
+	})
+	return result{code, out.String(), errOut.String()}
+}
+
+// want checks how a command ended, and words of what it said on standard error.
+func (r result) want(t *testing.T, code int, says ...string) result {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit %d, want %d; it said %s%s", r.code, code, r.out, r.errOut)
+	}
+	for _, text := range says {
+		if !strings.Contains(r.errOut, text) {
+			t.Errorf("it said %q, want %q in it", r.errOut, text)
+		}
+	}
+	return r
+}
+
+func decode[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return v
+}
+
+// register gives the administrator an identity.
+func (c *cluster) register() *cluster {
+	c.t.Helper()
+	c.run("cluster", "register-operator").want(c.t, cli.ExitOK)
+	return c
+}
+
+// shard plays a shard's leader: it answers from what a test puts into it.
+type shard struct {
+	nstancev1.UnimplementedOperatorServiceServer
+	addr string
+
+	mu        sync.Mutex
+	leads     bool
+	leader    string
+	groups    map[string]*nstancev1.GroupStatus
+	instances []*nstancev1.InstanceStatus
+	upserts   []*nstancev1.UpsertGroupRequest
+	listed    func(n int, g *nstancev1.GroupStatus) // what happens by the n-th listing
+	listings  int
+	config    *nstancev1.GetConfigStatusResponse
+}
+
+// shard starts a server of a shard, and adds it to --servers.
+func (c *cluster) shard(id string) *shard {
+	c.t.Helper()
+	key, err := pki.GenerateKey(rand.Reader)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cert, err := c.trust.CA.IssueServer(pki.ServerRequest{
+		Shard: id, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: time.Hour,
+	}, rand.Reader)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pair, err := pki.NewKeypair(cert, key)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s := &shard{leads: true, groups: map[string]*nstancev1.GroupStatus{}}
+	e := pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(c.trust.Bundle, pair), Now: time.Now}
+	server, err := rpc.NewServer(rpc.ServerConfig{
+		TLS: e.Server(), Cluster: clusterID, Access: rpc.Access(), Gate: s, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Services: func(r grpc.ServiceRegistrar) { nstancev1.RegisterOperatorServiceServer(r, s) },
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	go func() { _ = server.Serve(l) }()
+	c.t.Cleanup(server.Stop)
+	s.addr = l.Addr().String()
+	c.serves(id, s.addr)
+	return s
+}
+
+// serves names an address of a shard to the administrator.
+func (c *cluster) serves(id, addr string) {
+	list := c.env["NSTANCE_ADMIN_SERVERS"]
+	if list != "" {
+		list += ","
+	}
+	c.env["NSTANCE_ADMIN_SERVERS"] = list + id + "=" + addr
+}
+
+// Leading implements rpc.Gate.
+func (s *shard) Leading() (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leader, s.leads
+}
+
+func (s *shard) have(groups ...*nstancev1.GroupStatus) *shard {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range groups {
+		s.groups[g.GetKey()] = g
+	}
+	return s
+}
+
+func (s *shard) ListGroups(context.Context, *nstancev1.ListGroupsRequest) (*nstancev1.ListGroupsResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resp := &nstancev1.ListGroupsResponse{}
+	s.listings++
+	for _, g := range s.groups {
+		if s.listed != nil {
+			s.listed(s.listings, g)
+		}
+		resp.Groups = append(resp.Groups, g)
+	}
+	return resp, nil
+}
+
+func (s *shard) UpsertGroup(_ context.Context, req *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGroupResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.groups[req.GetKey()]
+	switch {
+	case g == nil && req.Template == nil:
+		return nil, rpc.NotFound.Errorf("change group default/%s: no such group", req.GetKey())
+	case g == nil:
+		g = &nstancev1.GroupStatus{Key: req.GetKey(), Tenant: "default", Template: req.GetTemplate()}
+		s.groups[req.GetKey()] = g
+	case req.GetSize() > 1000:
+		return nil, &rpc.ViolationsError{Message: "invalid group", Violations: []rpc.Violation{{Field: "size", Description: "too large: want at most 1000"}}}
+	}
+	s.upserts = append(s.upserts, req)
+	g.Size = req.GetSize()
+	return &nstancev1.UpsertGroupResponse{Group: g}, nil
+}
+
+func (s *shard) DeleteGroup(_ context.Context, req *nstancev1.DeleteGroupRequest) (*nstancev1.DeleteGroupResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.groups[req.GetKey()] == nil {
+		return nil, rpc.NotFound.Errorf("delete group default/%s: no such group", req.GetKey())
+	}
+	delete(s.groups, req.GetKey())
+	return &nstancev1.DeleteGroupResponse{}, nil
+}
+
+func (s *shard) ListInstances(_ context.Context, req *nstancev1.ListInstancesRequest) (*nstancev1.ListInstancesResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resp := &nstancev1.ListInstancesResponse{}
+	for _, i := range s.instances {
+		if req.GetGroup() == "" || req.GetGroup() == i.GetGroup() {
+			resp.Instances = append(resp.Instances, i)
+		}
+	}
+	return resp, nil
+}
+
+func (s *shard) GetInstanceStatus(_ context.Context, req *nstancev1.GetInstanceStatusRequest) (*nstancev1.GetInstanceStatusResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.instances {
+		if i.GetId() == req.GetId() {
+			return &nstancev1.GetInstanceStatusResponse{Instance: i}, nil
+		}
+	}
+	return nil, rpc.NotFound.Errorf("no such instance %s", req.GetId())
+}
+
+func (s *shard) GetConfigStatus(context.Context, *nstancev1.GetConfigStatusRequest) (*nstancev1.GetConfigStatusResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.config, nil
+}
+
+func (s *shard) changes() []*nstancev1.UpsertGroupRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*nstancev1.UpsertGroupRequest(nil), s.upserts...)
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	body, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nstance/nstance/pkg/admin"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) groupScale() *cobra.Command {
+	var wait bool
+	var remove []string
+	cmd := &cobra.Command{Use: "scale GROUP SIZE", Short: "Set a group's size", Args: cobra.ExactArgs(2)}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the group runs that many and nothing else but draining instances")
+	cmd.Flags().StringSliceVar(&remove, "remove", nil, "instance `ids` that leave for this size")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		// What looks like flags may be a negative size.
+		var unknown interface{ GetSpecifiedShortnames() string }
+		if errors.As(err, &unknown) && strings.Trim(unknown.GetSpecifiedShortnames(), "0123456789") == "" {
+			return badSize("-" + unknown.GetSpecifiedShortnames())
+		}
+		return err
+	})
+	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
+		size, err := strconv.ParseInt(args[1], 10, 64)
+		if err != nil || size < 0 || size > math.MaxInt32 {
+			return badSize(args[1])
+		}
+		n := int32(size)
+		return a.upsert(cmd, admin.Change{Key: args[0], Size: &n, Remove: remove}, wait)
+	})
+}
+
+func badSize(text string) error {
+	return usagef("size: %.40q is not valid: want a whole number from 0 up to the server's limit", text)
+}
+
+func (a *app) groupCreate() *cobra.Command {
+	var template, instanceType, subnetPool, vars string
+	var size int32
+	var wait bool
+	cmd := &cobra.Command{Use: "create GROUP --template TEMPLATE", Short: "Create a dynamic group", Args: cobra.ExactArgs(1)}
+	cmd.Flags().StringVar(&template, "template", "", "template of the group's instances")
+	cmd.Flags().Int32Var(&size, "size", 0, "how many instances")
+	cmd.Flags().StringVar(&instanceType, "instance-type", "", "instance type, instead of the template's")
+	cmd.Flags().StringVar(&subnetPool, "subnet-pool", "", "subnet pool, instead of the template's")
+	cmd.Flags().StringVar(&vars, "vars", "", "vars, as a JSON object")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the group is at size")
+	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
+		switch {
+		case template == "":
+			return usagef("--template: is empty: want the template of the group's instances")
+		case size < 0:
+			return badSize(strconv.Itoa(int(size)))
+		}
+		change := admin.Change{Key: args[0], Size: &size, Template: &template}
+		if cmd.Flags().Changed("instance-type") {
+			change.InstanceType = &instanceType
+		}
+		if cmd.Flags().Changed("subnet-pool") {
+			change.SubnetPool = &subnetPool
+		}
+		if vars != "" {
+			if err := json.Unmarshal([]byte(vars), &change.Vars); err != nil {
+				return usagef("--vars: %.80q is not a JSON object: %w", vars, err)
+			}
+		}
+		return a.upsert(cmd, change, wait)
+	})
+}
+
+// upsert changes a group in the shards that the flags say, and waits for it in
+// all of them if asked to.
+func (a *app) upsert(cmd *cobra.Command, change admin.Change, wait bool) error {
+	client, shards, err := a.ask(a.writeShards)
+	if err != nil {
+		return err
+	}
+	groups, err := client.UpsertGroup(cmd.Context(), shards, change)
+	if wait {
+		err = errors.Join(err, a.await(cmd, client, shards, groups))
+	}
+	if len(groups) == 0 {
+		return err
+	}
+	return errors.Join(printAll(cmd.OutOrStdout(), a.format, groups, groupColumns()), err)
+}
+
+// await waits for groups, each of its own shard, and brings them up to date.
+func (a *app) await(cmd *cobra.Command, client *admin.Client, shards []admin.Shard, groups []admin.Group) error {
+	out := cmd.ErrOrStderr()
+	errs := make([]error, len(groups))
+	var all sync.WaitGroup
+	for n := range groups {
+		all.Go(func() {
+			shard, err := admin.Select(shards, groups[n].Shard)
+			if err != nil {
+				errs[n] = err
+				return
+			}
+			var draining []string
+			groups[n], draining, errs[n] = client.WaitGroup(cmd.Context(), shard[0], groups[n].Key, printProgress(out))
+			if len(draining) > 0 {
+				fmt.Fprintf(out, "%s/%s: still draining: %s\n", groups[n].Shard, groups[n].Key, strings.Join(draining, ", "))
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func printProgress(w io.Writer) func(admin.Group) {
+	return func(g admin.Group) {
+		fmt.Fprintf(w, "%s/%s: %d of %d running, %d on their way, %d draining\n", g.Shard, g.Key, g.ActualSize, g.Size, g.PendingSize, g.DrainingSize)
+	}
+}

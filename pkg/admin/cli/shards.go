@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"github.com/nstance/nstance/pkg/admin"
+	"github.com/spf13/cobra"
+)
+
+// shardFlags adds the flags of commands that ask shards.
+func (a *app) shardFlags(cmd *cobra.Command) *cobra.Command {
+	f := cmd.PersistentFlags()
+	f.StringVar(&a.servers, "servers", a.preset("SERVERS", ""), "operator addresses: shard=host:port[;host:port],…")
+	f.StringVar(&a.shardName, "shard", a.preset("SHARD", ""), "ask only this shard")
+	f.BoolVar(&a.allShards, "all-shards", false, "ask all shards (the default for what only reads)")
+	f.StringVar(&a.identityDir, "identity-dir", a.preset("IDENTITY_DIR", "."), "folder of ca.crt, identity.crt and identity.key")
+	return cmd
+}
+
+// readShards returns the shards to ask.
+func (a *app) readShards() ([]admin.Shard, error) {
+	name := a.shardName
+	if a.allShards {
+		if a.shardGiven {
+			return nil, usagef("--shard and --all-shards exclude each other")
+		}
+		name = ""
+	}
+	all, err := admin.ParseServers(a.servers)
+	if err != nil {
+		return nil, usagef("--%w", err)
+	}
+	picked, err := admin.Select(all, name)
+	if err != nil {
+		return nil, usagef("--%w", err)
+	}
+	return picked, nil
+}
+
+// writeShards returns the shards that a change is for: one named, the only one
+// there is, or all when that was asked for.
+func (a *app) writeShards() ([]admin.Shard, error) {
+	picked, err := a.readShards()
+	if err != nil {
+		return nil, err
+	}
+	if len(picked) > 1 && !a.allShards {
+		return nil, usagef("there are %d shards: say --shard NAME or --all-shards", len(picked))
+	}
+	return picked, nil
+}
+
+// ask resolves the shards and connects.
+func (a *app) ask(pick func() ([]admin.Shard, error)) (*admin.Client, []admin.Shard, error) {
+	shards, err := pick()
+	if err != nil {
+		return nil, nil, err
+	}
+	identity, err := admin.LoadIdentity(a.identityDir, a.env.Now)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.client = admin.NewClient(admin.Config{TLS: identity.TLS, UserAgent: "nstance-admin/" + a.env.Version, Waiting: newWaits(a.env.Stderr).hear})
+	return a.client, shards, nil
+}

@@ -1,0 +1,144 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/nonce"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/bucket"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/secrets"
+)
+
+// StorageConfig says where a cluster's storage and secrets are. Reaching them
+// is what makes an administrator.
+type StorageConfig struct {
+	Provider        string // s3 | dir
+	Bucket          string // a bucket's name, or a directory
+	SecretsProvider string // object-storage
+	SecretsPrefix   string
+	KeyProvider     string // env | file
+	KeySource       string
+	ClusterID       string // empty: the one that the storage holds
+}
+
+// Cluster is a cluster's trust, opened straight from its storage.
+type Cluster struct {
+	store  object.Store
+	trust  secrets.Trust
+	now    func() time.Time
+	random io.Reader
+}
+
+// OpenCluster opens the storage and the secrets of a cluster that a server has
+// set up; secrets.ErrNoTrust when none has.
+func OpenCluster(ctx context.Context, c StorageConfig, getenv func(string) string, now func() time.Time, random io.Reader) (*Cluster, error) {
+	store, err := bucket.Open(c.Provider, c.Bucket, getenv)
+	if err != nil {
+		return nil, err
+	}
+	sealed, err := secrets.Open(secrets.Config{
+		Provider: c.SecretsProvider, Prefix: c.SecretsPrefix,
+		Key:   secrets.KeySource{Provider: c.KeyProvider, Source: c.KeySource},
+		Store: store, Random: random,
+		LookupEnv: func(name string) (string, bool) { v := getenv(name); return v, v != "" },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the cluster's secrets: %w", err)
+	}
+	trust, err := secrets.Load(ctx, secrets.BootstrapConfig{ClusterID: c.ClusterID, Store: store, Secrets: sealed})
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{store: store, trust: trust, now: now, random: random}, nil
+}
+
+// CheckNonce reports why no operator nonce can be made for a tenant, or with that
+// life; nil when it can.
+func CheckNonce(tenant string, life time.Duration) error {
+	if err := fleet.CheckName(tenant); err != nil {
+		return fmt.Errorf("tenant: %w", err)
+	}
+	if life < time.Second || life > maxNonceLife {
+		return fmt.Errorf("expiry: %s is not valid: want between 1s and %s", life, maxNonceLife)
+	}
+	return nil
+}
+
+// maxNonceLife keeps a nonce from becoming a password.
+const maxNonceLife = 7 * 24 * time.Hour
+
+// OperatorNonce mints a registration nonce for a new operator of a tenant.
+func (c *Cluster) OperatorNonce(tenant string, life time.Duration) (string, error) {
+	if err := CheckNonce(tenant, life); err != nil {
+		return "", err
+	}
+	now := c.now()
+	id, err := fleet.NewID(fleet.OperatorKind, now, c.random)
+	if err != nil {
+		return "", err
+	}
+	return nonce.Mint(c.trust.NonceKey, nonce.Claims{
+		Kind: nonce.KindOperator, Subject: c.trust.ClusterID, ClusterID: c.trust.ClusterID, Tenant: tenant,
+		ID: string(id), IssuedAt: now, NotBefore: now, ExpiresAt: now.Add(life),
+	})
+}
+
+// identityTTL is the life of an administrator's certificate.
+const identityTTL = 365 * 24 * time.Hour
+
+// RegisterOperator makes a client identity for a tenant, signed directly with
+// the cluster's key, records the operator as a server does when one registers by
+// itself, and writes the identity to dir, which must hold none.
+func (c *Cluster) RegisterOperator(ctx context.Context, tenant, dir string) (fleet.Operator, error) {
+	if err := fleet.CheckName(tenant); err != nil {
+		return fleet.Operator{}, fmt.Errorf("tenant: %w", err)
+	}
+	if err := checkNoIdentity(dir, c.trust.Bundle.PEM()); err != nil {
+		return fleet.Operator{}, err
+	}
+	now := c.now()
+	id, err := fleet.NewID(fleet.OperatorKind, now, c.random)
+	if err != nil {
+		return fleet.Operator{}, err
+	}
+	key, err := pki.GenerateKey(c.random)
+	if err != nil {
+		return fleet.Operator{}, err
+	}
+	public := pki.PublicKey(key)
+	cert, err := c.trust.CA.IssueOperator(pki.ClientRequest{Tenant: tenant, ID: string(id), PublicKey: public, Now: now, TTL: identityTTL}, c.random)
+	if err != nil {
+		return fleet.Operator{}, err
+	}
+	keyPEM, err := pki.EncodePrivateKey(key)
+	if err != nil {
+		return fleet.Operator{}, err
+	}
+	o := fleet.Operator{ID: id, Tenant: tenant, PublicKeySHA256: pki.PublicKeySHA256(public), RegisteredAt: now.UTC()}
+	if err := c.record(ctx, o); err != nil {
+		return fleet.Operator{}, err
+	}
+	if err := saveIdentity(dir, c.trust.Bundle.PEM(), pki.EncodeCertificate(cert), keyPEM); err != nil {
+		// An operator that nobody has the key of is of no use.
+		return fleet.Operator{}, errors.Join(err, c.store.Delete(ctx, o.Key()))
+	}
+	return o, nil
+}
+
+func (c *Cluster) record(ctx context.Context, o fleet.Operator) error {
+	body, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	if _, err := object.Settle(ctx, c.store, o.Key(), body, object.IfAbsent()); err != nil {
+		return fmt.Errorf("record operator %s: %w", o.ID, err)
+	}
+	return nil
+}

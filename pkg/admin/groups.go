@@ -1,0 +1,133 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// Group is one group of one shard, as people and scripts see it.
+type Group struct {
+	Shard        string         `json:"shard"`
+	Key          string         `json:"key"`
+	Tenant       string         `json:"tenant"`
+	Size         int32          `json:"size"`
+	ActualSize   int32          `json:"actual_size"`
+	PendingSize  int32          `json:"pending_size"`
+	DrainingSize int32          `json:"draining_size"`
+	Template     string         `json:"template"`
+	InstanceType string         `json:"instance_type"`
+	SubnetPool   string         `json:"subnet_pool"`
+	Vars         map[string]any `json:"vars,omitempty"`
+	IsStatic     bool           `json:"is_static"`
+	ETag         string         `json:"etag"`
+	ProviderIDs  []string       `json:"provider_ids"`
+	Conditions   []Condition    `json:"conditions"`
+}
+
+// Condition is one thing that is true, or not, of a group.
+type Condition struct {
+	Type    string `json:"type"`
+	Status  bool   `json:"status"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+func group(shard string, g *nstancev1.GroupStatus) Group {
+	out := Group{
+		Shard: shard, Key: g.GetKey(), Tenant: g.GetTenant(),
+		Size: g.GetSize(), ActualSize: g.GetActualSize(), PendingSize: g.GetPendingSize(), DrainingSize: g.GetDrainingSize(),
+		Template: g.GetTemplate(), InstanceType: g.GetInstanceType(), SubnetPool: g.GetSubnetPool(),
+		Vars: g.GetVars().AsMap(), IsStatic: g.GetIsStatic(), ETag: g.GetEtag(),
+		ProviderIDs: append([]string{}, g.GetProviderIds()...), Conditions: []Condition{},
+	}
+	for _, c := range g.GetConditions() {
+		out.Conditions = append(out.Conditions, Condition{Type: c.GetType(), Status: c.GetStatus(), Reason: c.GetReason(), Message: c.GetMessage()})
+	}
+	return out
+}
+
+// ListGroups returns the groups of all shards given, ordered by shard and key.
+// What some shards answered is returned beside the error of the others.
+func (c *Client) ListGroups(ctx context.Context, shards []Shard) ([]Group, error) {
+	return gather(ctx, c, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Group, error) {
+		resp, err := s.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
+		if err != nil {
+			return nil, err
+		}
+		groups := make([]Group, 0, len(resp.GetGroups()))
+		for _, g := range resp.GetGroups() {
+			groups = append(groups, group(shard, g))
+		}
+		return groups, nil
+	})
+}
+
+// GroupStatus returns the group of that key in every shard given that has it,
+// beside the error of the shards that did not answer.
+func (c *Client) GroupStatus(ctx context.Context, shards []Shard, key string) ([]Group, error) {
+	all, err := c.ListGroups(ctx, shards)
+	found := []Group{}
+	var have []string
+	for _, g := range all {
+		if g.Key == key {
+			found = append(found, g)
+		}
+		have = append(have, g.Key)
+	}
+	if len(found) == 0 && err == nil {
+		slices.Sort(have)
+		return nil, fmt.Errorf("group %q: %w (have: %s)", key, ErrNoGroup, strings.Join(slices.Compact(have), ", "))
+	}
+	return found, err
+}
+
+// Change is what UpsertGroup is to change; nil fields stay as they are.
+type Change struct {
+	Key          string
+	Size         *int32
+	Template     *string
+	InstanceType *string
+	SubnetPool   *string
+	Vars         map[string]any
+	Remove       []string // instance ids that leave for this size
+}
+
+// UpsertGroup creates or changes a group in every shard given. A change without
+// a template creates nothing: then a shard without the group is an error. What
+// some shards answered is returned beside the error of the others.
+func (c *Client) UpsertGroup(ctx context.Context, shards []Shard, change Change) ([]Group, error) {
+	req := &nstancev1.UpsertGroupRequest{
+		Key: change.Key, Size: change.Size, Template: change.Template,
+		InstanceType: change.InstanceType, SubnetPool: change.SubnetPool, Remove: change.Remove,
+	}
+	if change.Vars != nil {
+		vars, err := structpb.NewStruct(change.Vars)
+		if err != nil {
+			return nil, fmt.Errorf("vars: %w", err)
+		}
+		req.Vars = vars
+	}
+	return gather(ctx, c, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Group, error) {
+		resp, err := s.UpsertGroup(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return []Group{group(shard, resp.GetGroup())}, nil
+	})
+}
+
+// DeleteGroup deletes a dynamic group in every shard given, and returns the
+// shards that do.
+func (c *Client) DeleteGroup(ctx context.Context, shards []Shard, key string) ([]string, error) {
+	return gather(ctx, c, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]string, error) {
+		if _, err := s.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: key}); err != nil {
+			return nil, err
+		}
+		return []string{shard}, nil
+	})
+}
