@@ -1,0 +1,157 @@
+package stack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Report is what the control socket tells of the whole stack.
+type Report struct {
+	Ready      bool     `json:"ready"`
+	Failure    string   `json:"failure,omitempty"`
+	Supervisor int      `json:"supervisor"`
+	Provider   string   `json:"provider"`
+	Components []Status `json:"components"`
+}
+
+func socket(temp string) string { return filepath.Join(temp, "dev.sock") }
+
+// serveControl listens on a socket in the stack's folder, which only the
+// folder's owner can reach.
+func (s *Stack) serveControl(ctx context.Context, shutdown func()) (closeFn func(), err error) {
+	path := socket(s.cfg.Temp)
+	// The lock is ours, so a socket that is there belongs to nobody.
+	_ = os.Remove(path)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("open the control socket: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(s.report(r.Context()))
+	})
+	mux.HandleFunc("POST /shutdown", func(w http.ResponseWriter, _ *http.Request) {
+		shutdown()
+		w.WriteHeader(http.StatusAccepted)
+	})
+	mux.HandleFunc("POST /start/{name}", s.act(func(ctx context.Context, c *component, _ syscall.Signal) error { return c.start(ctx) }))
+	mux.HandleFunc("POST /stop/{name}", s.act(func(_ context.Context, c *component, sig syscall.Signal) error {
+		c.stop(sig, stopGrace)
+		return nil
+	}))
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = srv.Serve(l) }()
+	return func() {
+		_ = srv.Close()
+		_ = os.Remove(path)
+	}, nil
+}
+
+func (s *Stack) act(do func(context.Context, *component, syscall.Signal) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c, err := s.component(r.PathValue("name"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		sig := syscall.SIGTERM
+		if r.URL.Query().Get("signal") == "KILL" {
+			sig = syscall.SIGKILL
+		}
+		if err := do(r.Context(), c, sig); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	}
+}
+
+func (s *Stack) report(ctx context.Context) Report {
+	s.mu.Lock()
+	r := Report{Ready: s.ready, Failure: s.failure, Supervisor: os.Getpid(), Provider: s.cfg.Provider}
+	s.mu.Unlock()
+	for _, c := range s.components {
+		r.Components = append(r.Components, c.status(ctx))
+	}
+	return r
+}
+
+// ErrNotRunning means that no supervisor answers.
+var ErrNotRunning = errors.New("no development stack runs here")
+
+// Client speaks to a running supervisor.
+type Client struct{ http *http.Client }
+
+// NewClient returns a client for the stack in a folder.
+func NewClient(temp string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket(temp))
+	}
+	return &Client{http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// Status asks how the stack is.
+func (c *Client) Status(ctx context.Context) (Report, error) {
+	body, err := c.call(ctx, http.MethodGet, "/status")
+	if err != nil {
+		return Report{}, err
+	}
+	var r Report
+	if err := json.Unmarshal(body, &r); err != nil {
+		return Report{}, fmt.Errorf("read the stack's status: %w", err)
+	}
+	return r, nil
+}
+
+// Start starts a component that was stopped.
+func (c *Client) Start(ctx context.Context, name string) error {
+	_, err := c.call(ctx, http.MethodPost, "/start/"+name)
+	return err
+}
+
+// Stop stops a component until Start; kill does it with SIGKILL.
+func (c *Client) Stop(ctx context.Context, name string, kill bool) error {
+	path := "/stop/" + name
+	if kill {
+		path += "?signal=KILL"
+	}
+	_, err := c.call(ctx, http.MethodPost, path)
+	return err
+}
+
+// Shutdown asks the supervisor to stop everything, itself included.
+func (c *Client) Shutdown(ctx context.Context) error {
+	_, err := c.call(ctx, http.MethodPost, "/shutdown")
+	return err
+}
+
+func (c *Client) call(ctx context.Context, method, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://stack"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+			return nil, ErrNotRunning
+		}
+		return nil, fmt.Errorf("ask the supervisor: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("ask the supervisor: %w", err)
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		return nil, fmt.Errorf("supervisor: %s", strings.TrimSpace(string(body)))
+	}
+	return body, nil
+}

@@ -1,0 +1,33 @@
+package stack
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+// logWriter puts whole lines into a component's own file and into the shared
+// output.
+type logWriter struct {
+	shared *sync.Mutex
+	out    io.Writer
+	file   *os.File
+}
+
+func newLogWriter(shared *sync.Mutex, out io.Writer, path string) (*logWriter, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open log file: %w", err)
+	}
+	return &logWriter{shared: shared, out: out, file: f}, nil
+}
+
+// Write takes one line. A log file that can't be written (a full disk, say) must
+// not stop the stack, so its error is dropped.
+func (w *logWriter) Write(line []byte) (int, error) {
+	w.shared.Lock()
+	defer w.shared.Unlock()
+	_, _ = w.file.Write(line)
+	return w.out.Write(line)
+}

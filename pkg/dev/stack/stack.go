@@ -1,0 +1,172 @@
+// Package stack runs the development stack on one machine: local object
+// storage, two shards (and a hot standby when asked), and through their servers
+// the agents of the example groups.
+//
+// One process, the supervisor, starts everything, restarts what ends by itself,
+// prefixes the logs and stops it all. It must leave nothing behind, not even
+// when it is killed with SIGKILL and can't clean up: a second process, the
+// guard, holds the other end of a pipe, sees it close, and does the cleaning.
+// Every process of the stack writes its pid to a file before it runs its
+// program, so the guard finds even one that was being started at that moment;
+// agents are found through their provider.
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Config says where the stack lives and what is in it.
+type Config struct {
+	Bin      string // folder of the binaries
+	Examples string // folder of dev-1.jsonc and dev-2.jsonc
+	Temp     string // folder of all state and logs
+	Provider string // docker | process
+	Standby  bool   // a hot standby for dev-1
+	Host     string // the address agents dial
+	Out      io.Writer
+	Logger   *slog.Logger
+}
+
+// stopGrace is how long a process may take to end before it is killed.
+const stopGrace = 15 * time.Second
+
+// Stack is the running stack.
+type Stack struct {
+	cfg        Config
+	components []*component // in order of start
+	mu         sync.Mutex
+	ready      bool
+	failure    string
+}
+
+// New lays out the stack without starting anything.
+func New(cfg Config) (*Stack, error) {
+	for _, dir := range []string{"logs", "run", "cache", "agents", "dev-s3"} {
+		if err := os.MkdirAll(filepath.Join(cfg.Temp, dir), 0o755); err != nil {
+			return nil, fmt.Errorf("make the stack's folders: %w", err)
+		}
+	}
+	s := &Stack{cfg: cfg}
+	var out sync.Mutex
+	for _, spec := range specs(cfg) {
+		w, err := newLogWriter(&out, cfg.Out, filepath.Join(cfg.Temp, "logs", spec.Name+".log"))
+		if err != nil {
+			return nil, err
+		}
+		s.components = append(s.components, &component{spec: spec, runDir: filepath.Join(cfg.Temp, "run"), out: w, log: cfg.Logger})
+	}
+	return s, nil
+}
+
+// Run starts everything, serves the control socket and waits; when ctx ends, or
+// a client asks for it, it stops everything.
+func (s *Stack) Run(ctx context.Context) error {
+	unlock, err := lock(s.cfg.Temp)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// What a supervisor before this one could not clean up, with its guard.
+	if err := Clean(ctx, s.cfg); err != nil {
+		return err
+	}
+	if err := checkPorts(ctx, s.components); err != nil {
+		return err
+	}
+	if err := noteProvider(s.cfg); err != nil {
+		return err
+	}
+	release, err := startGuard(ctx, s.cfg)
+	if err != nil {
+		return err
+	}
+	defer release()
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	closeControl, err := s.serveControl(ctx, cancel)
+	if err != nil {
+		return err
+	}
+	defer closeControl()
+
+	err = s.bringUp(ctx)
+	if err == nil {
+		<-ctx.Done()
+	} else if ctx.Err() == nil {
+		s.fail(err)
+		// Whoever waits in the background must be able to read the reason.
+		s.cfg.Logger.Error("stack did not come up", slog.Any("error", err))
+	}
+	s.stopAll(context.WithoutCancel(ctx))
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// stopAll stops servers first, so that nobody replaces the agents that go next,
+// then the agents, then object storage.
+func (s *Stack) stopAll(ctx context.Context) {
+	var servers sync.WaitGroup
+	for _, c := range s.components[1:] {
+		servers.Go(func() { c.stop(syscall.SIGTERM, stopGrace) })
+	}
+	servers.Wait()
+	ctx, cancel := context.WithTimeout(ctx, stopGrace)
+	defer cancel()
+	if err := removeAgents(ctx, s.cfg); err != nil {
+		s.cfg.Logger.Error("agents may be left behind", slog.Any("error", err))
+	}
+	s.components[0].stop(syscall.SIGTERM, stopGrace)
+}
+
+// component finds one by name.
+func (s *Stack) component(name string) (*component, error) {
+	var have []string
+	for _, c := range s.components {
+		if c.spec.Name == name {
+			return c, nil
+		}
+		have = append(have, c.spec.Name)
+	}
+	return nil, fmt.Errorf("no component %q in the stack (have: %v)", name, have)
+}
+
+func (s *Stack) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure = err.Error()
+}
+
+func (s *Stack) markReady() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready = true
+}
+
+// lock makes sure that one supervisor at a time uses a folder. The kernel drops
+// the lock with the process, however that ends.
+func lock(temp string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(temp, "dev.lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock the stack: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("a development stack runs already in %s: stop it with `make dev-down`", temp)
+		}
+		return nil, fmt.Errorf("lock the stack: %w", err)
+	}
+	return func() { f.Close() }, nil
+}
