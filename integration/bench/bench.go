@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/shirou/gopsutil/v4/load"
+)
+
+// bench is one run: where its files are and what runs beside the rows.
+type bench struct {
+	self     string // this binary
+	bin      string // the folder of the real binaries
+	temp     string // removed at the end
+	profiles string // kept when something is in it
+	progress io.Writer
+	idle     *child
+}
+
+func newBench(progress io.Writer) (*bench, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this binary: %w", err)
+	}
+	bin, err := filepath.Abs("bin")
+	if err != nil {
+		return nil, fmt.Errorf("find the folder of the binaries: %w", err)
+	}
+	temp, err := os.MkdirTemp("", "nstance-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder to work in: %w", err)
+	}
+	profiles, err := os.MkdirTemp("", "nstance-bench-profiles-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for profiles: %w", err)
+	}
+	return &bench{self: self, bin: bin, temp: temp, profiles: profiles, progress: progress}, nil
+}
+
+// close ends what still runs and removes what it left.
+func (b *bench) close() {
+	if b.idle != nil {
+		b.idle.kill()
+	}
+	os.RemoveAll(b.temp)
+	os.Remove(b.profiles) // stays when it holds profiles
+}
+
+func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.progress, format+"\n", args...) }
+
+// folder makes a folder of its own for one part of a row.
+func (b *bench) folder(name string) (string, error) {
+	dir, err := os.MkdirTemp(b.temp, name+"-")
+	if err != nil {
+		return "", fmt.Errorf("make a folder for %s: %w", name, err)
+	}
+	return dir, nil
+}
+
+// describeMachine tells what the figures depend on. A load that is not ours
+// makes every one of them worse.
+func (b *bench) describeMachine(ctx context.Context) {
+	text := "unknown"
+	if avg, err := load.AvgWithContext(ctx); err == nil {
+		text = fmt.Sprintf("%.2f", avg.Load1)
+	}
+	b.say("%s, %s/%s, %d CPUs, load before the run: %s", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), text)
+}
+
+// measure runs one row and tells of it as it ends.
+func (b *bench) measure(ctx context.Context, r row) ([]figure, error) {
+	b.say("\n%s: %s", r.name, r.what)
+	began := time.Now()
+	figures, err := r.run(ctx, b)
+	for _, f := range figures {
+		b.say("  %s", f)
+	}
+	if err != nil {
+		b.say("  could not be measured: %v", err)
+	}
+	b.say("  took %s", time.Since(began).Round(100*time.Millisecond))
+	return figures, err
+}

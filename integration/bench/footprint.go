@@ -1,0 +1,151 @@
+package main
+
+import (
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/shirou/gopsutil/v4/process"
+)
+
+const (
+	serverBinary = "nstance-server"
+	agentBinary  = "nstance-agent"
+	// footprintSettle is for the registration, the streams and a few collections.
+	footprintSettle = 15 * time.Second
+)
+
+// measureFootprint runs the real server on a folder, which runs the real agent
+// as a process, and looks at both when they are idle.
+func measureFootprint(ctx context.Context, b *bench) ([]figure, error) {
+	out, err := b.binarySizes()
+	if err != nil {
+		return out, err
+	}
+	agents, err := b.folder("footprint-agents")
+	if err != nil {
+		return out, err
+	}
+	server, err := b.realServer(ctx, agents)
+	if err != nil {
+		return out, err
+	}
+	defer func() {
+		// It may have ended by itself, which the figures have told already.
+		_ = server.Process.Signal(syscall.SIGTERM)
+		_ = server.Wait()
+		endAgents(ctx, agents)
+	}()
+	var agent *process.Process
+	err = until(ctx, "an agent runs", 30*time.Second, func() bool {
+		found := agentsIn(ctx, agents)
+		if len(found) == 0 {
+			return false
+		}
+		agent = found[0]
+		return true
+	})
+	if err != nil {
+		return out, err
+	}
+	if err := pause(ctx, footprintSettle); err != nil {
+		return out, err
+	}
+	serverRSS, err := rss(ctx, server.Process.Pid)
+	if err != nil {
+		return out, err
+	}
+	agentRSS, err := rss(ctx, int(agent.Pid))
+	return append(out,
+		newFigure("server_rss_idle", serverRSS, "MiB", 1).atMost(40).noted("one agent, store in a folder"),
+		newFigure("agent_rss_idle", agentRSS, "MiB", 1).atMost(20).noted("registered, streams open"),
+	), err
+}
+
+// binarySizes stands in for the images, which are a small base and one binary.
+func (b *bench) binarySizes() ([]figure, error) {
+	var out []figure
+	for _, one := range []struct {
+		name   string
+		target float64
+	}{{serverBinary, 25}, {agentBinary, 8}} {
+		f, err := os.Open(filepath.Join(b.bin, one.name))
+		if err != nil {
+			return out, fmt.Errorf("%w: run make build first", err)
+		}
+		var size countingWriter
+		z := gzip.NewWriter(&size)
+		_, err = io.Copy(z, f)
+		f.Close()
+		if err == nil {
+			err = z.Close()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("compress %s: %w", one.name, err)
+		}
+		out = append(out, newFigure(strings.TrimPrefix(one.name, "nstance-")+"_binary_gzip", float64(size)/1e6, "MB", 1).atMost(one.target).noted("the image is this and a small base"))
+	}
+	return out, nil
+}
+
+type countingWriter int64
+
+// Write implements io.Writer.
+func (w *countingWriter) Write(p []byte) (int, error) {
+	*w += countingWriter(len(p))
+	return len(p), nil
+}
+
+// realServer starts bin/nstance-server with a group of one, on a store and a
+// provider that are folders.
+func (b *bench) realServer(ctx context.Context, agents string) (*exec.Cmd, error) {
+	store, err := b.folder("footprint-store")
+	if err != nil {
+		return nil, err
+	}
+	cache, err := b.folder("footprint-cache")
+	if err != nil {
+		return nil, err
+	}
+	if err := b.putConfig(ctx, store, agents); err != nil {
+		return nil, err
+	}
+	addrs, err := freeEndpoints(ctx)
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(b.temp, "footprint.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(ctx, filepath.Join(b.bin, serverBinary), "--shard", shardID, "--id", "bench",
+		"--storage-provider", "dir", "--storage-bucket", store, "--cache-dir", cache, "--advertise-host", loopback,
+		"--health-addr", addrs.Health, "--election-addr", addrs.Election, "--registration-addr", addrs.Registration,
+		"--operator-addr", addrs.Operator, "--agent-addr", addrs.Agent)
+	cmd.Env = append(os.Environ(), encryptionKeyEnv+"="+encryptionKey)
+	cmd.Stderr = log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd, cmd.Start()
+}
+
+func (b *bench) putConfig(ctx context.Context, store, agents string) error {
+	s, err := openFolder(store)
+	if err != nil {
+		return err
+	}
+	objects, err := shard{Size: 1, Provider: map[string]any{
+		"kind": "process", "options": map[string]any{"dir": agents, "agent": filepath.Join(b.bin, agentBinary)},
+	}}.objects(nil)
+	if err != nil {
+		return err
+	}
+	return fill(ctx, s, objects)
+}

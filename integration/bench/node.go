@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/secrets"
+	"github.com/nstance/nstance/pkg/server"
+)
+
+// encryptionKey seals the secrets of a cluster that lives for a minute.
+const encryptionKey = "bench-bench-bench-bench-bench-32"
+
+// node is one server in this process.
+type node struct {
+	ID       string
+	Store    object.Store
+	Provider provider.Provider
+	CacheDir string
+	Addrs    server.Endpoints
+	Logger   *slog.Logger
+}
+
+// run serves until ctx ends.
+func (n node) run(ctx context.Context) error {
+	return server.Run(ctx, server.Config{
+		Shard: shardID, ID: n.ID, CacheDir: n.CacheDir, AdvertiseHost: loopback, Bind: n.Addrs, Version: "bench",
+		Store:        n.Store,
+		OpenProvider: func(provider.Scope, config.Provider) (provider.Provider, error) { return n.Provider, nil },
+		Getenv:       getenv, Now: time.Now, Random: rand.Reader, Logger: n.Logger,
+	})
+}
+
+// start runs the node beside the caller. stop ends it and returns its error.
+func (n node) start(ctx context.Context) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- n.run(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+// getenv is the environment of a node: nothing but the key.
+func getenv(name string) string {
+	if name == encryptionKeyEnv {
+		return encryptionKey
+	}
+	return ""
+}
+
+// trust makes, or opens, the cluster's CA and keys, as a server does.
+func trust(ctx context.Context, store object.Store) (secrets.Trust, error) {
+	sealed, err := openSecrets(store)
+	if err != nil {
+		return secrets.Trust{}, err
+	}
+	return secrets.Bootstrap(ctx, secrets.BootstrapConfig{
+		ClusterID: clusterID, Store: store, Secrets: sealed, Now: time.Now, Random: rand.Reader,
+	})
+}
+
+func openSecrets(store object.Store) (secrets.Secrets, error) {
+	return secrets.Open(secrets.Config{
+		Provider: secrets.ProviderObjectStorage, Prefix: "cluster/secret/",
+		Key:   secrets.KeySource{Provider: secrets.KeyFromEnv, Source: encryptionKeyEnv},
+		Store: store, Random: rand.Reader,
+		LookupEnv: func(name string) (string, bool) { v := getenv(name); return v, v != "" },
+	})
+}
+
+const loopback = "127.0.0.1"
+
+// freeEndpoints finds ports that nobody listens on at this moment.
+func freeEndpoints(ctx context.Context) (server.Endpoints, error) {
+	var e server.Endpoints
+	var held []net.Listener
+	defer func() {
+		for _, l := range held {
+			l.Close()
+		}
+	}()
+	for _, to := range []*string{&e.Health, &e.Election, &e.Registration, &e.Operator, &e.Agent} {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", loopback+":0")
+		if err != nil {
+			return e, fmt.Errorf("find a free port: %w", err)
+		}
+		held = append(held, l)
+		*to = l.Addr().String()
+	}
+	return e, nil
+}
+
+func freePort(ctx context.Context) (string, error) {
+	e, err := freeEndpoints(ctx)
+	return e.Health, err
+}
+
+// errTooLate is the end of a wait that found nothing.
+var errTooLate = errors.New("waited in vain")
+
+// until asks ok every few milliseconds, for patience at most.
+func until(ctx context.Context, what string, patience time.Duration, ok func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w for %s until: %s", errTooLate, patience, what)
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// pause waits for d or until ctx ends, whose error it then returns.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

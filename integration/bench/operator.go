@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	mathrand "math/rand/v2"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc"
+)
+
+// operator asks a shard what a person would ask.
+type operator struct{ client *rpc.Client }
+
+// newOperator makes an operator with a certificate of its own.
+func newOperator(ca *pki.CA, addr string) (*operator, error) {
+	id, err := fleet.NewID(fleet.OperatorKind, time.Now(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := issue(ca.IssueOperator, id)
+	if err != nil {
+		return nil, err
+	}
+	endpoint := pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(pki.NewBundle(ca.Certificate()), pair), Now: time.Now}
+	client, err := rpc.NewClient(rpc.ClientConfig{
+		Addrs: []string{addr}, UserAgent: "bench", Random: mathrand.Float64,
+		TLS: func(host string) *tls.Config { return endpoint.Client(host, shardID) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &operator{client}, nil
+}
+
+// scale asks for a size and returns when that is durable.
+func (o *operator) scale(ctx context.Context, size int32) error {
+	err := o.client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		_, err := nstancev1.NewOperatorServiceClient(conn).UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: groupName, Size: &size})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("scale the group: %w", err)
+	}
+	return nil
+}
+
+// connected counts the instances whose agent is connected, as the server sees it.
+func (o *operator) connected(ctx context.Context) (int, error) {
+	n := 0
+	err := o.client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		answer, err := nstancev1.NewOperatorServiceClient(conn).ListInstances(ctx, &nstancev1.ListInstancesRequest{})
+		n = 0
+		for _, i := range answer.GetInstances() {
+			if i.GetConnected() {
+				n++
+			}
+		}
+		return err
+	})
+	return n, err
+}
+
+func (o *operator) close() { o.client.Close() }

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/plan"
+)
+
+// measurePlanner times the decision about one group: all well, and with one
+// instance in a hundred dead, draining or a tombstone.
+func measurePlanner(ctx context.Context, b *bench) ([]figure, error) {
+	return b.profiled(ctx, "planner", func() ([]figure, error) {
+		perPass := map[int]float64{}
+		var out []figure
+		for _, size := range []int{1_000, 10_000, 100_000} {
+			v, err := planView(size, false)
+			if err != nil {
+				return nil, err
+			}
+			r := timePlan(v)
+			if r.N == 0 {
+				return nil, errors.New("benchmark did not run")
+			}
+			perPass[size] = float64(r.T) / float64(r.N)
+			f := newFigure(fmt.Sprintf("planner_%d", size), perPass[size]/float64(time.Millisecond), "ms", r.N)
+			if size == 10_000 {
+				f = f.atMost(1)
+			}
+			out = append(out, f)
+		}
+		v, err := planView(10_000, true)
+		if err != nil {
+			return nil, err
+		}
+		r := timePlan(v)
+		out = append(out, newFigure("planner_10000_busy", milliseconds(r.T)/float64(r.N), "ms", r.N).atMost(1).
+			noted("1 %% dead, 1 %% draining, 1 %% tombstones"))
+		// A view of 100,000 does not fit the CPU's caches, one of 1,000 does: hence
+		// the room for a factor of 2 over a hundredfold view.
+		growth := perPass[100_000] / perPass[1_000] / 100
+		return append(out, newFigure("planner_growth", growth, "x", 2).atMost(2).
+			noted("time per instance at 100,000 over that at 1,000; 1 is linear")), nil
+	})
+}
+
+func timePlan(v plan.View) testing.BenchmarkResult {
+	return testing.Benchmark(func(b *testing.B) {
+		for b.Loop() {
+			plan.Next(v)
+		}
+	})
+}
+
+// planView is a group of the given size at 09:00 on a day without events.
+func planView(size int, busy bool) (plan.View, error) {
+	now := time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC)
+	v := plan.View{
+		Now:   now,
+		Group: fleet.Group{Key: groupKey(), Kind: kind, Size: size, DrainTimeout: 5 * time.Minute},
+		Settings: plan.Settings{
+			ReportInterval: time.Minute, MissedReports: 3, ShutdownGrace: 30 * time.Second,
+			RegistrationTimeout: 5 * time.Minute, DeletedRetention: 30 * time.Minute,
+		},
+		Takeover: now.Add(-time.Hour),
+	}
+	for n := range size {
+		id, err := fleet.NewID(kind, now.Add(-24*time.Hour+time.Duration(n)*time.Millisecond), rand.Reader)
+		if err != nil {
+			return plan.View{}, err
+		}
+		registered := id.Time().Add(30 * time.Second)
+		i := plan.Instance{
+			Instance: fleet.Instance{
+				ID: id, Tenant: fleet.DefaultTenant, Group: groupName, Phase: fleet.Running,
+				CreatedAt: id.Time(), RegisteredAt: &registered, Provider: fleet.ProviderRef{ID: "vm-" + string(id)},
+			},
+			VM:     plan.VMAlive,
+			Health: plan.Health{Connected: true, LastReportAt: now.Add(-time.Duration(n%60) * time.Second)},
+		}
+		if busy {
+			disturb(&i, n, now)
+		}
+		v.Instances = append(v.Instances, i)
+	}
+	return v, nil
+}
+
+// disturb gives three instances in a hundred something to be decided about.
+func disturb(i *plan.Instance, n int, now time.Time) {
+	switch n % 100 {
+	case 0:
+		i.VM, i.Health.Connected = plan.VMGone, false
+	case 1:
+		i.Phase, i.Drain = fleet.Draining, &fleet.Drain{Reason: plan.ReasonUnhealthy, DeleteAt: now.Add(time.Minute)}
+	case 2:
+		gone := now.Add(-time.Minute)
+		i.Phase, i.DeletedAt, i.VM = fleet.Deleted, &gone, plan.VMGone
+	default:
+	}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// roleFlag starts this binary as a part of a row rather than as the benchmark.
+// A role reads its settings as one line of JSON from standard input, then one
+// word per line as commands, and tells what happens as lines of JSON on standard
+// output. It ends with its standard input, so that none outlives the benchmark.
+const roleFlag = "--role"
+
+// event is what a role tells.
+type event struct {
+	Kind  string    `json:"kind"`
+	At    time.Time `json:"at"`
+	Text  string    `json:"text,omitempty"`
+	Value float64   `json:"value,omitempty"`
+	CPU   float64   `json:"cpu,omitempty"` // seconds that the role used meanwhile
+}
+
+// stage is a role's view of whoever started it.
+type stage struct {
+	commands chan string // closed with standard input
+	settings []byte
+
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+func playRole(ctx context.Context, name string) error {
+	play, ok := map[string]func(context.Context, *stage) error{
+		"server": playServer, "s3": playS3, "agents": playAgents, "registrants": playRegistrants, "idle": playIdle, "hour": playHour,
+	}[name]
+	if !ok {
+		return fmt.Errorf("no role %q", name)
+	}
+	in := bufio.NewReader(os.Stdin)
+	settings, err := in.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("read the settings of role %s: %w", name, err)
+	}
+	s := &stage{commands: make(chan string), settings: settings, out: json.NewEncoder(os.Stdout)}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		s.listen(ctx, in)
+	}()
+	return play(ctx, s)
+}
+
+func (s *stage) listen(ctx context.Context, in io.Reader) {
+	defer close(s.commands)
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		select {
+		case s.commands <- lines.Text():
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *stage) read(settings any) error {
+	if err := json.Unmarshal(s.settings, settings); err != nil {
+		return fmt.Errorf("read settings: %w", err)
+	}
+	return nil
+}
+
+func (s *stage) tell(e event) {
+	if e.At.IsZero() {
+		e.At = time.Now()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Nobody is left to be told when this fails.
+	_ = s.out.Encode(e)
+}

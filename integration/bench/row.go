@@ -1,0 +1,30 @@
+package main
+
+import "context"
+
+// row is one thing to measure, which may yield several figures.
+type row struct {
+	name string
+	what string
+	run  func(context.Context, *bench) ([]figure, error)
+	// background starts, before any row runs, what needs long to be measured and
+	// disturbs nothing; run collects it. Rare.
+	background func(context.Context, *bench) error
+}
+
+// rows lists everything there is to measure, in the order of measuring. Idle is
+// last, because it watches in the background for as long as the others take.
+func rows() []row {
+	return []row{
+		{name: "planner", what: "decide about one group", run: measurePlanner},
+		{name: "replacement", what: "from a death to the provider's create call, 200 agents", run: measureReplacement},
+		{name: "scaleup", what: "0 to 1,000 instances, provider takes 50 ms", run: measureScaleUp},
+		{name: "registrations", what: "TLS handshake, nonce, durable record, certificate", run: measureRegistrations},
+		{name: "coldstart", what: "10,000 instance objects on dev-s3 until /health answers 200", run: measureColdStart},
+		{name: "failover", what: "handover and kill, 200 instances on dev-s3", run: measureFailover},
+		{name: "frozen", what: "the leader stopped and continued, 200 instances on dev-s3", run: measureFrozen},
+		{name: "connected", what: "agents over mutual TLS, three streams each", run: measureConnected},
+		{name: "footprint", what: "real binaries: idle RSS, compressed size", run: measureFootprint},
+		{name: "idle", what: "object-storage requests of an idle shard", run: measureIdle, background: startIdle},
+	}
+}

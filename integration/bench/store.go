@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object"
+)
+
+// put is one write that succeeded, or a delete.
+type put struct {
+	Key    string
+	Absent bool // it created the object
+	At     time.Time
+	Took   time.Duration
+}
+
+// watchedStore tells of every write that succeeded.
+type watchedStore struct {
+	object.Store
+	wrote func(put)
+}
+
+// Put implements object.Store.
+func (s watchedStore) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
+	began := time.Now()
+	etag, err := s.Store.Put(ctx, key, body, pre)
+	if err == nil {
+		s.wrote(put{Key: key, Absent: pre.Absent(), At: time.Now(), Took: time.Since(began)})
+	}
+	return etag, err
+}
+
+// Delete implements object.Store.
+func (s watchedStore) Delete(ctx context.Context, key string) error {
+	err := s.Store.Delete(ctx, key)
+	if err == nil {
+		s.wrote(put{Key: key, At: time.Now()})
+	}
+	return err
+}
+
+// creations remembers how long the write of each new record took.
+type creations struct {
+	mu   sync.Mutex
+	took map[string]time.Duration
+}
+
+func newCreations() *creations { return &creations{took: map[string]time.Duration{}} }
+
+func (c *creations) wrote(p put) {
+	if !p.Absent || !strings.HasPrefix(p.Key, "instance/") {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.took[p.Key] = p.Took
+}
+
+func (c *creations) of(key string) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.took[key]
+}

@@ -1,0 +1,194 @@
+//go:build integration
+
+package mainjob
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestLeaders tells stories 7 and 8: who leads, and what happens when the store
+// is gone. The servers are the same whatever the agents are, so one provider is
+// enough.
+func TestLeaders(t *testing.T) {
+	tell(t, "process", true,
+		story{"07 SIGTERM hands over within 0.5 s", func(s *stack) { failsOver(s, syscall.SIGTERM, 500*time.Millisecond) }},
+		story{"07 SIGKILL fails over within 2 s", func(s *stack) { failsOver(s, syscall.SIGKILL, 2*time.Second) }},
+		story{"07 SIGSTOP fails over after the lease, SIGCONT does nothing", stops},
+		story{"07 a lone server killed and started again acts within 3 s", restartsAlone},
+		story{"08 object storage away for 20 s while scaling", storeAway},
+		story{"08 object storage away for longer than the lease", storeLong},
+	)
+}
+
+// leader returns which of the servers of dev-1 leads, and the other one.
+func (s *stack) leader() (leads, other string) {
+	s.t.Helper()
+	s.eventually(60*time.Second, "one of dev-1 and standby leads", func() (bool, string) {
+		one, two := s.component("dev-1"), s.component("standby")
+		switch {
+		case one.Detail == "leading" && two.Detail == "standing by":
+			leads, other = "dev-1", "standby"
+		case two.Detail == "leading" && one.Detail == "standing by":
+			leads, other = "standby", "dev-1"
+		}
+		return leads != "", fmt.Sprintf("%+v %+v", one, two)
+	})
+	return leads, other
+}
+
+// readyAfter waits for a server's next "ready to act" after a moment, and returns
+// how long it took.
+func (s *stack) readyAfter(name string, from time.Time, within time.Duration) time.Duration {
+	s.t.Helper()
+	var took time.Duration
+	s.eventually(within, name+" acts", func() (bool, string) {
+		for _, line := range s.logs(name, `msg="ready to act"`) {
+			if at := s.timeAttr(line, "time"); at.After(from) {
+				took = at.Sub(from)
+				return true, ""
+			}
+		}
+		return false, ""
+	})
+	return took
+}
+
+func failsOver(s *stack, sig syscall.Signal, limit time.Duration) {
+	leads, other := s.leader()
+	before := s.running("dev-1")
+	from := time.Now()
+	if err := syscall.Kill(s.component(leads).PID, sig); err != nil {
+		s.t.Fatal(err)
+	}
+	took := s.readyAfter(other, from, 60*time.Second)
+	s.t.Logf("%s acted %s after %s to %s", other, took, sig, leads)
+	if took > limit {
+		s.t.Errorf("%s acted %s after %s: want at most %s", other, took, sig, limit)
+	}
+	s.settle("dev-1", 2, 30*time.Second)
+	if after := s.running("dev-1"); !slices.Equal(before, after) {
+		s.t.Errorf("want the same instances %v, have %v", before, after)
+	}
+}
+
+func stops(s *stack) {
+	leads, other := s.leader()
+	pid := s.component(leads).PID
+	from := time.Now()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		s.t.Fatal(err)
+	}
+	const lease = 30 * time.Second
+	limit := lease + lease/10 + 2*time.Second
+	took := s.readyAfter(other, from, 60*time.Second)
+	s.t.Logf("%s acted %s after SIGSTOP to %s", other, took, leads)
+	if took > limit {
+		s.t.Errorf("%s acted %s after SIGSTOP: want at most %s", other, took, limit)
+	}
+	s.scale("dev-1", 3)
+	mine := s.running("dev-1")
+	resumed := time.Now()
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		s.t.Fatal(err)
+	}
+	s.eventually(20*time.Second, "the old leader stepped down", func() (bool, string) {
+		c := s.component(leads)
+		return c.Detail == "standing by", c.Detail
+	})
+	for _, line := range s.logs(leads, "replacement started") {
+		if s.timeAttr(line, "time").After(resumed) {
+			s.t.Errorf("the old leader acted: %s", line)
+		}
+	}
+	s.settle("dev-1", 3, 30*time.Second)
+	if after := s.running("dev-1"); !slices.Equal(mine, after) {
+		s.t.Errorf("want the new leader's instances %v, have %v", mine, after)
+	}
+	s.scale("dev-1", 2)
+}
+
+func restartsAlone(s *stack) {
+	// dev-2 has no standby; the supervisor starts it again half a second after it
+	// died, which is not the server's time.
+	pid := s.component("dev-2").PID
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		s.t.Fatal(err)
+	}
+	var started time.Time
+	s.eventually(20*time.Second, "dev-2 is started again", func() (bool, string) {
+		lines := s.logs("dev-2", "msg=starting")
+		started = s.timeAttr(lines[len(lines)-1], "time")
+		return len(lines) >= 2, ""
+	})
+	took := s.readyAfter("dev-2", started, 60*time.Second)
+	s.t.Logf("dev-2 acted %s after its start", took)
+	if took > 3*time.Second {
+		s.t.Errorf("the restarted server acted %s after its start: want at most 3s", took)
+	}
+}
+
+func storeAway(s *stack) {
+	s.leader()
+	s.eventually(30*time.Second, "what the story before left has drained", func() (bool, string) {
+		n := s.machines("dev-1")
+		return n == 2, fmt.Sprint(n)
+	})
+	before := s.running("dev-1")
+	s.dev("stop", "s3")
+	done := make(chan struct {
+		out  string
+		code int
+	}, 1)
+	go func() {
+		out, errOut, code := s.try("group", "scale", "web", "4", "--shard", "dev-1", "--wait", "--timeout", "2m")
+		done <- struct {
+			out  string
+			code int
+		}{out + errOut, code}
+	}()
+	time.Sleep(20 * time.Second) // the story: the store is away for 20 s
+	if n := s.machines("dev-1"); n != 2 {
+		s.t.Errorf("want 2 machines while nothing can be recorded, have %d", n)
+	}
+	s.dev("start", "s3")
+	if r := <-done; r.code != 0 {
+		s.t.Errorf("scaling did not finish when the store came back: exit %d\n%s", r.code, r.out)
+		s.scale("dev-1", 4)
+	}
+	s.settle("dev-1", 4, 60*time.Second)
+	after := s.running("dev-1")
+	for _, id := range before {
+		if !slices.Contains(after, id) {
+			s.t.Errorf("%s was lost: have %v", id, after)
+		}
+	}
+	if n := s.machines("dev-1"); n != 4 {
+		s.t.Errorf("want exactly 4 machines, have %d", n)
+	}
+	s.scale("dev-1", 2)
+}
+
+func storeLong(s *stack) {
+	leads, _ := s.leader()
+	before := s.running("dev-1")
+	from := time.Now()
+	s.dev("stop", "s3")
+	s.eventually(45*time.Second, "the leader stepped down", func() (bool, string) {
+		for _, line := range s.logs(leads, `msg="term is over"`) {
+			if s.timeAttr(line, "time").After(from) {
+				return true, ""
+			}
+		}
+		return false, ""
+	})
+	s.dev("start", "s3")
+	s.leader()
+	s.settle("dev-1", 2, 60*time.Second)
+	if after := s.running("dev-1"); !slices.Equal(before, after) {
+		s.t.Errorf("want the same instances %v, have %v", before, after)
+	}
+}

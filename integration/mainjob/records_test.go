@@ -1,0 +1,182 @@
+//go:build integration
+
+package mainjob
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestRecords tells story 6: records and machines that do not match.
+func TestRecords(t *testing.T) {
+	tellEverywhere(t,
+		story{"06 an agent whose record was removed is replaced, then deleted", losesRecord},
+		story{"06 a stray machine with our tags is deleted", findsStray},
+		story{"06 a lost bucket makes the server ask, not kill", losesBucket},
+	)
+}
+
+// recordFile is the object of an instance's record, as a file of dev-s3.
+func (s *stack) recordFile(shard, id string) string {
+	s.t.Helper()
+	files, err := filepath.Glob(filepath.Join(s.temp, "dev-s3", "instance", shard, "*.json"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, file := range files {
+		body, err := os.ReadFile(file)
+		if err == nil && bytes.Contains(body, []byte(id)) {
+			return file
+		}
+	}
+	s.t.Fatalf("no record of %s in %s", id, shard)
+	return ""
+}
+
+func losesRecord(s *stack) {
+	before := s.running("dev-1")
+	victim := before[0]
+	if err := os.Remove(s.recordFile("dev-1", victim)); err != nil {
+		s.t.Fatal(err)
+	}
+	s.eventually(90*time.Second, "the machine without a record is gone, and another took its place", func() (bool, string) {
+		now := s.running("dev-1")
+		alive := s.alive("dev-1", victim)
+		if !alive && len(now) < 2 {
+			s.t.Errorf("the machine went before its replacement ran: %v", now)
+		}
+		return !alive && len(now) == 2 && !slices.Contains(now, victim), strings.Join(now, " ")
+	})
+	if now := s.running("dev-1"); !slices.Contains(now, before[1]) {
+		s.t.Errorf("the other one, %s, was to stay: have %v", before[1], now)
+	}
+}
+
+// alive reports whether an instance's machine runs.
+func (s *stack) alive(shard, id string) bool {
+	s.t.Helper()
+	if s.provider == "docker" {
+		out, err := exec.Command("docker", "ps", "-q", "--filter", "label=nstance:instance-id="+id).Output()
+		return err == nil && len(bytes.TrimSpace(out)) > 0
+	}
+	if _, err := os.Stat(filepath.Join(s.temp, "agents", shard, id, "pid")); err != nil {
+		return false
+	}
+	return running(s.agentPID(shard, id))
+}
+
+func findsStray(s *stack) {
+	s.settle("dev-1", 2, 30*time.Second)
+	real := s.running("dev-1")
+	stray := s.startStray("dev-1", real[1])
+	if !s.alive("dev-1", stray) {
+		s.t.Fatal("the stray did not start")
+	}
+	s.eventually(90*time.Second, "the stray is gone", func() (bool, string) {
+		return !s.alive("dev-1", stray), ""
+	})
+	if now := s.running("dev-1"); !slices.Equal(now, real) {
+		s.t.Errorf("want %v untouched, have %v", real, now)
+	}
+}
+
+// startStray starts a machine that carries the tags of an instance nobody
+// recorded: those of a real one, with another id.
+func (s *stack) startStray(shard, like string) string {
+	s.t.Helper()
+	last := "0"
+	if strings.HasSuffix(like, "0") {
+		last = "1"
+	}
+	id := like[:len(like)-1] + last
+	if s.provider == "docker" {
+		out, err := exec.Command("docker", "run", "-d",
+			"--label", "nstance:managed=true", "--label", "nstance:cluster-id=example-cluster", "--label", "nstance:shard="+shard,
+			"--label", "nstance:instance-id="+id, "--label", "nstance:tenant=default", "--label", "nstance:group=web",
+			"-v", filepath.Join(s.bin, "dev-s3")+":/idle:ro", "--entrypoint", "/idle", // any program that just runs
+			"nstance-agent:dev", "--root", "/opt/nstance-agent/recv").CombinedOutput()
+		if err != nil {
+			s.t.Fatalf("start a stray container: %v\n%s", err, out)
+		}
+		return id
+	}
+	dir := filepath.Join(s.temp, "agents", shard, id)
+	state, err := os.ReadFile(filepath.Join(s.temp, "agents", shard, like, "state.json"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "state.json"), bytes.ReplaceAll(state, []byte(like), []byte(id)), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/sh", "-c", `read -r stat <"/proc/$$/stat"; read -r boot </proc/sys/kernel/random/boot_id
+printf '%s\n%s\n%s\n' "$$" "$boot" "$stat" >"$1"; exec sleep 1000`, "sh", filepath.Join(dir, "pid"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go func() { _ = cmd.Wait() }()
+	s.eventually(5*time.Second, "the stray wrote its pid", func() (bool, string) {
+		body, _ := os.ReadFile(filepath.Join(dir, "pid"))
+		return bytes.Count(body, []byte("\n")) == 3, string(body)
+	})
+	return id
+}
+
+// losesBucket empties the records under a running fleet of twelve, as a wrong
+// prefix or a lost bucket would. The server must not touch the machines, nor make
+// new ones, and must say what it wants to know.
+func losesBucket(s *stack) {
+	s.scale("dev-1", 12)
+	records := filepath.Join(s.temp, "dev-s3", "instance", "dev-1")
+	kept := filepath.Join(s.temp, "kept")
+	s.dev("kill", "dev-1")
+	if err := os.Rename(records, kept); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(s.temp, "cache", "dev-1")); err != nil {
+		s.t.Fatal(err)
+	}
+	s.dev("start", "dev-1")
+	s.eventually(30*time.Second, "the server says that it holds back", func() (bool, string) {
+		out, _, _ := s.try("group", "status", "web", "--shard", "dev-1", "-o", "json", "--timeout", "5s")
+		var groups []struct {
+			Conditions []struct{ Message string }
+		}
+		if json.Unmarshal([]byte(out), &groups) != nil || len(groups) == 0 {
+			return false, out
+		}
+		return slices.ContainsFunc(groups[0].Conditions, func(c struct{ Message string }) bool {
+			return strings.Contains(c.Message, "12")
+		}), out
+	})
+	// Three sweeps must pass without anything happening to the machines.
+	deadline := time.Now().Add(32 * time.Second)
+	for time.Now().Before(deadline) {
+		if n := s.machines("dev-1"); n != 12 {
+			s.t.Fatalf("want all 12 machines untouched and none added, have %d", n)
+		}
+		time.Sleep(500 * time.Millisecond) // sampling
+	}
+	// The records come back, and everything goes on as before.
+	s.dev("kill", "dev-1")
+	if err := os.RemoveAll(records); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.Rename(kept, records); err != nil {
+		s.t.Fatal(err)
+	}
+	s.dev("start", "dev-1")
+	s.settle("dev-1", 12, 60*time.Second)
+	s.scale("dev-1", 2)
+}

@@ -1,0 +1,349 @@
+//go:build integration
+
+// Package mainjob tells the stories of the main job with the real binaries: the
+// development stack is brought up in a folder of its own, things are killed,
+// stopped, removed and garbled, and what a person would see is checked.
+package mainjob
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stack is a running development stack and the tools to see and harm it.
+type stack struct {
+	t        *testing.T
+	bin      string
+	temp     string
+	provider string
+	env      []string // what temp/dev.env exports
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// up brings the stack up and takes it down, with everything checked to be gone,
+// when the test ends.
+func up(t *testing.T, provider string, standby bool) *stack {
+	t.Helper()
+	s := &stack{t: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), provider: provider}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("end of the stack's log:\n%s", tail(filepath.Join(s.temp, "logs", "dev.log"), 150))
+		}
+		s.dev("down")
+		s.nothingLeft()
+	})
+	args := []string{"up"}
+	if standby {
+		args = append(args, "--standby")
+	}
+	s.dev(args...)
+	s.env = readEnv(t, filepath.Join(s.temp, "dev.env"))
+	return s
+}
+
+// story is one numbered story.
+type story struct {
+	name string
+	tell func(*stack)
+}
+
+// tell brings a stack up and tells stories on it, one after another.
+func tell(t *testing.T, provider string, standby bool, stories ...story) {
+	s := up(t, provider, standby)
+	for _, st := range stories {
+		t.Run(st.name, func(t *testing.T) {
+			mine := *s
+			mine.t = t
+			st.tell(&mine)
+		})
+	}
+}
+
+// tellEverywhere tells stories on a stack of each provider that can run here.
+func tellEverywhere(t *testing.T, stories ...story) {
+	for _, provider := range providers(t) {
+		t.Run(provider, func(t *testing.T) { tell(t, provider, false, stories...) })
+	}
+}
+
+// dev runs bin/dev on this stack and returns what it printed.
+func (s *stack) dev(args ...string) string {
+	s.t.Helper()
+	args = append(args, "--bin", s.bin, "--temp", s.temp, "--examples", filepath.Join(root(s.t), "examples", "dev"), "--provider", s.provider)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, filepath.Join(s.bin, "dev"), args...).CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("dev %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+type component struct {
+	Name    string `json:"name"`
+	PID     int    `json:"pid"`
+	Healthy bool   `json:"healthy"`
+	Detail  string `json:"detail"`
+}
+
+// component asks the supervisor about one process.
+func (s *stack) component(name string) component {
+	s.t.Helper()
+	cmd := exec.Command(filepath.Join(s.bin, "dev"), "status", "--temp", s.temp)
+	cmd.Env = append(os.Environ(), "DEV_OUTPUT=json")
+	out, err := cmd.Output()
+	if err != nil {
+		s.t.Fatalf("dev status: %v", err)
+	}
+	var report struct{ Components []component }
+	if err := json.Unmarshal(out, &report); err != nil {
+		s.t.Fatalf("dev status: %v\n%s", err, out)
+	}
+	for _, c := range report.Components {
+		if c.Name == name {
+			return c
+		}
+	}
+	s.t.Fatalf("no component %s in %s", name, out)
+	return component{}
+}
+
+// try runs nstance-admin and returns its output, its error text and whether it
+// succeeded.
+func (s *stack) try(args ...string) (stdout, stderr string, code int) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "nstance-admin"), args...)
+	cmd.Env = append(os.Environ(), s.env...)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		s.t.Fatalf("nstance-admin %v: %v", args, err)
+	}
+	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
+}
+
+// admin is try for what must succeed.
+func (s *stack) admin(args ...string) string {
+	s.t.Helper()
+	out, errOut, code := s.try(args...)
+	if code != 0 {
+		s.t.Fatalf("nstance-admin %v: exit %d\n%s%s", args, code, out, errOut)
+	}
+	return out
+}
+
+type group struct {
+	Shard        string   `json:"shard"`
+	Key          string   `json:"key"`
+	Size         int      `json:"size"`
+	ActualSize   int      `json:"actual_size"`
+	PendingSize  int      `json:"pending_size"`
+	DrainingSize int      `json:"draining_size"`
+	ProviderIDs  []string `json:"provider_ids"`
+}
+
+func (s *stack) groups() []group {
+	s.t.Helper()
+	var groups []group
+	if err := json.Unmarshal([]byte(s.admin("group", "list", "-o", "json")), &groups); err != nil {
+		s.t.Fatal(err)
+	}
+	return groups
+}
+
+// web returns the example group of one shard; ok is false while the shard has
+// no leader that answers.
+func (s *stack) web(shard string) (g group, ok bool) {
+	s.t.Helper()
+	out, _, code := s.try("group", "list", "-o", "json", "--shard", shard, "--timeout", "5s")
+	var groups []group
+	if code != 0 || json.Unmarshal([]byte(out), &groups) != nil {
+		return group{}, false
+	}
+	i := slices.IndexFunc(groups, func(g group) bool { return g.Key == "web" })
+	if i < 0 {
+		return group{}, false
+	}
+	return groups[i], true
+}
+
+type instance struct {
+	ID        string     `json:"id"`
+	Phase     string     `json:"phase"`
+	Reason    string     `json:"reason"`
+	Connected bool       `json:"connected"`
+	Provider  string     `json:"provider_id"`
+	CreatedAt *time.Time `json:"created_at"`
+}
+
+func (s *stack) instances(shard string, more ...string) []instance {
+	s.t.Helper()
+	var all []instance
+	out := s.admin(append([]string{"instance", "list", "-o", "json", "--shard", shard}, more...)...)
+	if err := json.Unmarshal([]byte(out), &all); err != nil {
+		s.t.Fatal(err)
+	}
+	return all
+}
+
+// running are the ids of the instances that run, oldest first.
+func (s *stack) running(shard string) []string {
+	s.t.Helper()
+	var ids []string
+	for _, i := range s.instances(shard) {
+		if i.Phase == "running" {
+			ids = append(ids, i.ID)
+		}
+	}
+	return ids
+}
+
+// scale sets the size of web and waits for it.
+func (s *stack) scale(shard string, size int) {
+	s.t.Helper()
+	s.admin("group", "scale", "web", fmt.Sprint(size), "--shard", shard, "--wait")
+}
+
+// settle waits until web has size instances, all running, nothing in between.
+func (s *stack) settle(shard string, size int, within time.Duration) {
+	s.t.Helper()
+	s.eventually(within, fmt.Sprintf("web of %s has %d instances", shard, size), func() (bool, string) {
+		g, ok := s.web(shard)
+		return ok && g.ActualSize == size && g.PendingSize == 0, fmt.Sprintf("%+v (answered: %t)", g, ok)
+	})
+}
+
+// eventually polls until ask says yes.
+func (s *stack) eventually(within time.Duration, what string, ask func() (bool, string)) time.Duration {
+	s.t.Helper()
+	start := time.Now()
+	var last string
+	for time.Since(start) < within {
+		ok, detail := ask()
+		if ok {
+			return time.Since(start)
+		}
+		last = detail
+		time.Sleep(50 * time.Millisecond) // polling other processes: there is no event to wait for
+	}
+	s.t.Fatalf("not within %s: %s; last seen: %s", within, what, last)
+	return 0
+}
+
+// logs returns the lines of a component's log that hold all the given texts.
+func (s *stack) logs(name string, texts ...string) []string {
+	s.t.Helper()
+	f, err := os.Open(filepath.Join(s.temp, "logs", name+".log"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer f.Close()
+	var found []string
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		line := sc.Text()
+		if !slices.ContainsFunc(texts, func(t string) bool { return !strings.Contains(line, t) }) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+var attr = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*"|\S*)`)
+
+// attrs reads the key=value pairs of a log line.
+func attrs(line string) map[string]string {
+	out := map[string]string{}
+	for _, m := range attr.FindAllStringSubmatch(line, -1) {
+		out[m[1]] = strings.Trim(m[2], `"`)
+	}
+	return out
+}
+
+func (s *stack) timeAttr(line, key string) time.Time {
+	s.t.Helper()
+	at, err := time.Parse(time.RFC3339Nano, attrs(line)[key])
+	if err != nil {
+		s.t.Fatalf("%s of %q: %v", key, line, err)
+	}
+	return at
+}
+
+// nothingLeft fails when a process or container of the stack is still there.
+func (s *stack) nothingLeft() {
+	s.t.Helper()
+	if left := s.left(); left != "" {
+		s.t.Errorf("left behind:\n%s", left)
+	}
+}
+
+// left lists the stack's processes and containers that are there.
+func (s *stack) left() string {
+	s.t.Helper()
+	out, err := exec.Command("ps", "-eo", "pid,stat,args").Output()
+	if err != nil {
+		s.t.Fatalf("list processes: %v", err)
+	}
+	var found strings.Builder
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, s.temp) {
+			found.WriteString(line)
+		}
+	}
+	if s.provider == "docker" {
+		out, err := exec.Command("docker", "ps", "-a", "--filter", "label=nstance:cluster-id=example-cluster", "--format", "{{.ID}} {{.Names}} {{.Status}}").Output()
+		if err != nil {
+			s.t.Fatalf("list containers: %v", err)
+		}
+		found.Write(out)
+	}
+	return found.String()
+}
+
+func readEnv(t *testing.T, file string) []string {
+	t.Helper()
+	body, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var env []string
+	for line := range strings.Lines(string(body)) {
+		name, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
+		if ok {
+			env = append(env, name+"="+strings.Trim(value, "'"))
+		}
+	}
+	return env
+}
+
+func tail(file string, lines int) string {
+	body, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(string(body), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

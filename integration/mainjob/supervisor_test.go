@@ -1,0 +1,85 @@
+//go:build integration
+
+package mainjob
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestSupervisor shows that nothing is left behind, however the stack ends.
+func TestSupervisor(t *testing.T) {
+	for _, provider := range providers(t) {
+		t.Run(provider+" killed with SIGKILL", func(t *testing.T) {
+			s := up(t, provider, false)
+			pid := s.supervisor()
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			s.eventually(30*time.Second, "the guard has cleaned up", func() (bool, string) {
+				left := s.left()
+				return left == "", left
+			})
+			// And it comes up again from what is in its folder.
+			s.dev("up")
+			// A machine that is not found is not believed to be gone within a minute
+			// of its create.
+			s.settle("dev-1", 2, 90*time.Second)
+		})
+	}
+	t.Run("Ctrl-C", func(t *testing.T) {
+		s := &stack{t: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), provider: "process"}
+		var out bytes.Buffer
+		cmd := exec.Command(filepath.Join(s.bin, "dev"), "run", "--bin", s.bin, "--temp", s.temp,
+			"--examples", filepath.Join(root(t), "examples", "dev"), "--provider", "process")
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		s.eventually(60*time.Second, "the stack is up", func() (bool, string) {
+			status := exec.Command(filepath.Join(s.bin, "dev"), "status", "--temp", s.temp)
+			status.Env = append(os.Environ(), "DEV_OUTPUT=json")
+			body, _ := status.Output()
+			return bytes.Contains(body, []byte(`"ready":true`)), string(body)
+		})
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("Ctrl-C: %v\n%s", err, out.String())
+		}
+		s.nothingLeft()
+	})
+	t.Run("a second stack is refused", func(t *testing.T) {
+		s := up(t, "process", false)
+		out, err := exec.Command(filepath.Join(s.bin, "dev"), "up", "--bin", s.bin, "--temp", t.TempDir(),
+			"--examples", filepath.Join(root(t), "examples", "dev"), "--provider", "process").CombinedOutput()
+		if err == nil || !bytes.Contains(out, []byte("is taken by another program")) {
+			t.Errorf("want the taken ports named, have %v\n%s", err, out)
+		}
+		s.settle("dev-1", 2, 5*time.Second)
+	})
+}
+
+func (s *stack) supervisor() int {
+	s.t.Helper()
+	cmd := exec.Command(filepath.Join(s.bin, "dev"), "status", "--temp", s.temp)
+	cmd.Env = append(os.Environ(), "DEV_OUTPUT=json")
+	out, err := cmd.Output()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var report struct {
+		Supervisor int `json:"supervisor"`
+	}
+	if err := json.Unmarshal(out, &report); err != nil || report.Supervisor == 0 {
+		s.t.Fatalf("no supervisor in %s", out)
+	}
+	return report.Supervisor
+}

@@ -1,0 +1,289 @@
+// Package pkg_test holds the shape of the repository: who may import whom, which
+// package alone speaks to an SDK, and that CONTRIBUTING.md names what is there.
+package pkg_test
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/nstance/nstance/"
+
+// proto is the generated code; every room that speaks gRPC may have it.
+const proto = "proto/nstance/v1"
+
+// rooms says which of our own packages each package may import. Imports go down
+// only: a room that needs one beside or above it declares an interface instead.
+func rooms() map[string][]string {
+	ports := map[string][]string{
+		proto:        {},
+		"pkg/fleet":  {},
+		"pkg/pki":    {"pkg/fleet"},
+		"pkg/nonce":  {"pkg/fleet"},
+		"pkg/object": {},
+
+		"pkg/config":   {"pkg/fleet"},
+		"pkg/plan":     {"pkg/fleet"},
+		"pkg/provider": {"pkg/fleet"},
+		"pkg/secrets":  {"pkg/object", "pkg/pki"},
+		"pkg/election": {"pkg/object"},
+		"pkg/ledger":   {"pkg/fleet", "pkg/object"},
+		"pkg/rpc":      {"pkg/pki", proto},
+
+		"pkg/reconcile": {"pkg/fleet", "pkg/plan", "pkg/provider"},
+		"pkg/agent":     {"pkg/fleet", "pkg/pki", "pkg/rpc", proto},
+		"pkg/admin":     {"pkg/fleet", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/rpc", "pkg/secrets", proto},
+		"pkg/admin/cli": {"pkg/admin", "pkg/config", "pkg/fleet"},
+
+		"pkg/server/agents":       {"pkg/fleet", "pkg/rpc", proto},
+		"pkg/server/operators":    {"pkg/fleet", "pkg/rpc", proto},
+		"pkg/server/registration": {"pkg/fleet", "pkg/nonce", "pkg/pki", "pkg/rpc", proto},
+		"pkg/server": {
+			"pkg/config", "pkg/election", "pkg/fleet", "pkg/ledger", "pkg/nonce", "pkg/object", "pkg/object/bucket",
+			"pkg/pki", "pkg/plan", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/reconcile", "pkg/rpc", "pkg/secrets",
+			"pkg/server/agents", "pkg/server/operators", "pkg/server/registration", proto,
+		},
+
+		"pkg/object/bucket": {"pkg/object", "pkg/object/dir", "pkg/object/s3"},
+
+		"pkg/dev/s3":    {"pkg/object"},
+		"pkg/dev/stack": {"pkg/config", "pkg/provider", "pkg/provider/docker", "pkg/provider/process"},
+
+		"cmd/nstance-server": {"pkg/server"},
+		"cmd/nstance-agent":  {"pkg/agent", "pkg/rpc"},
+		"cmd/nstance-admin":  {"pkg/admin/cli"},
+		"cmd/dev":            {"pkg/dev/stack"},
+		"cmd/dev-s3":         {"pkg/dev/s3"},
+	}
+	// What implements a port, and the port's contract as a test suite, know the
+	// port and what the port knows.
+	for port, children := range map[string][]string{
+		"pkg/object":   {"s3", "dir", "mem", "objecttest"},
+		"pkg/provider": {"docker", "process", "fake", "providertest"},
+		"pkg/nonce":    {"noncetest"},
+	} {
+		for _, child := range children {
+			ports[port+"/"+child] = append([]string{port}, ports[port]...)
+		}
+	}
+	return ports
+}
+
+// libraries says who may import each module that is not ours; nil: everybody. An
+// SDK has one room, so that it can be replaced, and faked, in one place.
+func libraries() map[string][]string {
+	return map[string][]string{
+		"google.golang.org/grpc":     nil,
+		"google.golang.org/protobuf": nil,
+		"golang.org/x/sys":           nil,
+
+		"google.golang.org/genproto/googleapis/rpc": {"pkg/rpc"},
+		"github.com/docker/docker":                  {"pkg/provider/docker"},
+		"github.com/containerd/errdefs":             {"pkg/provider/docker"},
+		"github.com/minio/minio-go/v7":              {"pkg/object/s3"},
+		"github.com/johannesboyne/gofakes3":         {"pkg/dev/s3"},
+		"github.com/ncruces/go-sqlite3":             {"pkg/ledger"},
+		"golang.org/x/sync":                         {"pkg/ledger", "pkg/server"},
+		"golang.org/x/time":                         {"pkg/reconcile"},
+		"github.com/golang-jwt/jwt/v5":              {"pkg/nonce"},
+		"github.com/spiffe/go-spiffe/v2":            {"pkg/pki"},
+		"github.com/tailscale/hujson":               {"pkg/config", "pkg/ledger"}, // texts that people edit too
+		"sigs.k8s.io/yaml":                          {"pkg/admin/cli"},
+		"github.com/shirou/gopsutil/v4":             {"pkg/agent", "pkg/dev/stack"}, // what a machine and a process are like
+		"github.com/spf13/cobra":                    {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-s3"},
+	}
+}
+
+// pkg is what `go list` says of a package.
+type pkg struct {
+	ImportPath string
+	Standard   bool
+	Imports    []string
+	Module     *struct{ Path string }
+}
+
+// list returns our packages, and the module of every package they depend on.
+func list(t *testing.T) (ours []pkg, modules map[string]string) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Imports,Module", "./cmd/...", "./pkg/...", "./proto/...")
+	cmd.Dir = ".."
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	modules = map[string]string{}
+	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
+		var p pkg
+		if err := d.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case strings.HasPrefix(p.ImportPath, module):
+			if p.ImportPath != module+"pkg" { // this test alone
+				ours = append(ours, p)
+			}
+		case p.Module != nil:
+			modules[p.ImportPath] = p.Module.Path
+		}
+	}
+	if len(ours) < 20 {
+		t.Fatalf("go list shows only %d packages", len(ours))
+	}
+	return ours, modules
+}
+
+func TestImports(t *testing.T) {
+	ours, modules := list(t)
+	allowed, libs := rooms(), libraries()
+	seen, used := map[string]bool{}, map[string]bool{}
+	for _, p := range ours {
+		room := strings.TrimPrefix(p.ImportPath, module)
+		seen[room] = true
+		may, known := allowed[room]
+		if !known {
+			t.Errorf("%s: no row says what it may import", room)
+		}
+		for _, imported := range p.Imports {
+			if own, ok := strings.CutPrefix(imported, module); ok {
+				if known && !slices.Contains(may, own) {
+					t.Errorf("%s imports %s, which is not below it", room, own)
+				}
+				continue
+			}
+			lib := modules[imported]
+			if imported == "database/sql" {
+				t.Errorf("%s imports database/sql: only pkg/ledger keeps a cache, and speaks to SQLite itself", room)
+			}
+			if lib == "" {
+				continue // the standard library
+			}
+			used[lib] = true
+			who, known := libs[lib]
+			if !known {
+				t.Errorf("%s imports %s: no row says who may", room, lib)
+			} else if who != nil && !slices.Contains(who, room) {
+				t.Errorf("%s imports %s, which only %v may", room, lib, who)
+			}
+		}
+	}
+	for room := range allowed {
+		if !seen[room] {
+			t.Errorf("the row of %s is of no package", room)
+		}
+	}
+	for lib := range libs {
+		if !used[lib] {
+			t.Errorf("the row of %s is of no import", lib)
+		}
+	}
+}
+
+// TestRoomsGoDown: the table itself has no cycle, and none of it leads up to a
+// program.
+func TestRoomsGoDown(t *testing.T) {
+	allowed := rooms()
+	var walk func(room string, trail []string)
+	walk = func(room string, trail []string) {
+		if slices.Contains(trail, room) {
+			t.Fatalf("cycle: %v", append(trail, room))
+		}
+		for _, below := range allowed[room] {
+			if _, ok := allowed[below]; !ok || strings.HasPrefix(below, "cmd/") {
+				t.Errorf("%s may import %s, which is no room", room, below)
+			}
+			walk(below, append(slices.Clone(trail), room))
+		}
+	}
+	for room := range allowed {
+		walk(room, nil)
+	}
+}
+
+var (
+	row      = regexp.MustCompile("(?m)^\\| (`[^|]+`) \\| (.+) \\|$")
+	backtick = regexp.MustCompile("`([^`]+)`")
+)
+
+// TestContributing: every folder of code has its place in CONTRIBUTING.md, and
+// whatever that speaks of is there.
+func TestContributing(t *testing.T) {
+	body, err := os.ReadFile("../CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]string{} // folder: what the table says of it
+	for _, m := range row.FindAllStringSubmatch(string(body), -1) {
+		for _, folder := range backtick.FindAllStringSubmatch(m[1], -1) {
+			for _, one := range expand(folder[1]) {
+				named[one] = m[2]
+			}
+		}
+	}
+	if len(named) < 20 {
+		t.Fatalf("the table names only %v", named)
+	}
+	for folder := range named {
+		if info, err := os.Stat(filepath.Join("..", folder)); err != nil || !info.IsDir() {
+			t.Errorf("CONTRIBUTING.md names the folder %s, which is not there", folder)
+		}
+	}
+	for _, folder := range folders(t) {
+		if _, ok := named[folder]; ok {
+			continue
+		}
+		// A child is named in the row of its parent.
+		if !strings.Contains(named[path.Dir(folder)], "`"+path.Base(folder)+"`") {
+			t.Errorf("CONTRIBUTING.md does not say what %s owns", folder)
+		}
+	}
+	for _, m := range backtick.FindAllStringSubmatch(string(body), -1) {
+		if !strings.HasPrefix(m[1], "pkg/") && !strings.HasPrefix(m[1], "docs/") || strings.Contains(m[1], "{") {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join("..", m[1])); err != nil {
+			t.Errorf("CONTRIBUTING.md speaks of %s, which is not there", m[1])
+		}
+	}
+}
+
+// expand reads a name with one list in braces, as a shell does.
+func expand(name string) []string {
+	before, rest, ok := strings.Cut(name, "{")
+	list, after, closed := strings.Cut(rest, "}")
+	if !ok || !closed {
+		return []string{name}
+	}
+	var out []string
+	for one := range strings.SplitSeq(list, ",") {
+		out = append(out, before+one+after)
+	}
+	return out
+}
+
+// folders are those of pkg and cmd that hold Go code.
+func folders(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, root := range []string{"../pkg", "../cmd"} {
+		err := filepath.WalkDir(root, func(p string, _ fs.DirEntry, err error) error {
+			folder := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(p)), "../")
+			if err == nil && strings.HasSuffix(p, ".go") && folder != "pkg" && !slices.Contains(out, folder) {
+				out = append(out, folder)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
