@@ -11,6 +11,8 @@ type Instance struct {
 	Tenant   string     `json:"tenant"`
 	Group    string     `json:"group"`
 	OnDemand bool       `json:"on_demand,omitempty"`
+	// Overrides are what was asked for this instance alone; on-demand ones only.
+	Overrides *Overrides `json:"overrides,omitempty"`
 
 	Phase  Phase  `json:"phase"`
 	Reason string `json:"reason,omitempty"`
@@ -29,6 +31,13 @@ type Instance struct {
 	Hashes    Hashes      `json:"hashes"`
 	Drain     *Drain      `json:"drain,omitempty"`
 	DeletedAt *time.Time  `json:"deleted_at,omitempty"`
+}
+
+// Overrides differ from what the group says. They are not changed once the
+// instance is recorded.
+type Overrides struct {
+	InstanceType string         `json:"instance_type,omitempty"`
+	Vars         map[string]any `json:"vars,omitempty"` // merged over the group's
 }
 
 // ProviderRef is what the record knows of the VM. CreateAttemptedAt is set, and
@@ -58,7 +67,8 @@ type Drain struct {
 // GroupKey names the group that the instance belongs to.
 func (i Instance) GroupKey() GroupKey { return GroupKey{Tenant: i.Tenant, Name: i.Group} }
 
-// Clone returns a copy that shares no memory with i.
+// Clone returns a copy that shares no memory with i but its Overrides, which
+// nobody changes.
 func (i Instance) Clone() Instance {
 	i.RegisteredAt = clone(i.RegisteredAt)
 	i.DeletedAt = clone(i.DeletedAt)

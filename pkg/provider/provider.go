@@ -178,6 +178,51 @@ type LeaderNetwork interface {
 	Check(ctx context.Context) (bool, error)
 }
 
+// SubnetCapacity is implemented by providers that know how many more VMs a
+// subnet has addresses for.
+type SubnetCapacity interface {
+	// FreeAddresses returns the free addresses of each of the given subnets. One
+	// that does not exist is missing from the answer. The numbers are a hint: a
+	// Create may find the subnet full all the same, and says ErrNoCapacity.
+	FreeAddresses(ctx context.Context, subnets []string) (map[string]int, error)
+}
+
+// ImageQuery describes a machine image by its properties.
+type ImageQuery struct {
+	Owners  []string
+	Filters []ImageFilter
+	Sort    string // creation-date | name
+	Order   string // asc | desc
+}
+
+// ImageFilter keeps the images whose property Name has one of the values, in
+// which * stands for any characters.
+type ImageFilter struct {
+	Name   string
+	Values []string
+}
+
+// ImageResolver is implemented by providers that start VMs from images.
+type ImageResolver interface {
+	// ResolveImage returns the id of the first image by the query's order, or
+	// ErrNotFound when none matches.
+	ResolveImage(ctx context.Context, q ImageQuery) (string, error)
+}
+
+// LoadBalancer is implemented by providers that can send traffic to VMs. target
+// is one of the provider's own names, such as the ARN of a target group; one
+// that does not exist is ErrNotFound.
+type LoadBalancer interface {
+	// Register adds the VM. Idempotent.
+	Register(ctx context.Context, target string, vm Ref) error
+	// Deregister removes the VM, and succeeds when it is not there. No new
+	// traffic begins once it has returned; what is under way may go on.
+	Deregister(ctx context.Context, target string, vm Ref) error
+	// Targets returns the provider ids of the VMs that are registered, sorted,
+	// those that are being deregistered left out.
+	Targets(ctx context.Context, target string) ([]string, error)
+}
+
 type guardKey struct{}
 
 // Guard says whether a mutation may start now; an error forbids it.

@@ -511,10 +511,13 @@ func (x *File) GetContent() []byte {
 
 // FilesCommit ends a set: the agent applies all files since the last commit
 // together, or none.
+// FilesCommit ends a set. The agent takes it over as a whole or not at all, and
+// only then reports its hash.
 type FilesCommit struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ConfigHash string                 `protobuf:"bytes,1,opt,name=config_hash,json=configHash,proto3" json:"config_hash,omitempty"`
-	// The names of the files that the set consists of.
+	// The names of the files that the set consists of. Those that were not sent
+	// stay as they are on disk; what an earlier set had beyond these goes.
 	Names         []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -790,10 +793,14 @@ type FileStatus struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	State FileState              `protobuf:"varint,2,opt,name=state,proto3,enum=nstance.v1.FileState" json:"state,omitempty"`
 	// Hex SHA-256 of the content on disk.
-	Sha256        string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	Error         string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Error  string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	// Of a certificate: when it ends.
+	NotAfter *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
+	// Of a certificate: hex SHA-256 of its public key (PKIX, DER).
+	PublicKeySha256 string `protobuf:"bytes,6,opt,name=public_key_sha256,json=publicKeySha256,proto3" json:"public_key_sha256,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *FileStatus) Reset() {
@@ -850,6 +857,20 @@ func (x *FileStatus) GetSha256() string {
 func (x *FileStatus) GetError() string {
 	if x != nil {
 		return x.Error
+	}
+	return ""
+}
+
+func (x *FileStatus) GetNotAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NotAfter
+	}
+	return nil
+}
+
+func (x *FileStatus) GetPublicKeySha256() string {
+	if x != nil {
+		return x.PublicKeySha256
 	}
 	return ""
 }
@@ -1094,13 +1115,15 @@ const file_nstance_v1_agent_proto_rawDesc = "" +
 	"\x05load5\x18\x05 \x01(\x01R\x05load5\x12\x16\n" +
 	"\x06load15\x18\x06 \x01(\x01R\x06load15\x12&\n" +
 	"\x0fdisk_used_bytes\x18\a \x01(\x04R\rdiskUsedBytes\x12(\n" +
-	"\x10disk_total_bytes\x18\b \x01(\x04R\x0ediskTotalBytes\"{\n" +
+	"\x10disk_total_bytes\x18\b \x01(\x04R\x0ediskTotalBytes\"\xe0\x01\n" +
 	"\n" +
 	"FileStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x15.nstance.v1.FileStateR\x05state\x12\x16\n" +
 	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"o\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\x127\n" +
+	"\tnot_after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bnotAfter\x12*\n" +
+	"\x11public_key_sha256\x18\x06 \x01(\tR\x0fpublicKeySha256\"o\n" +
 	"\x11TerminationNotice\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12*\n" +
@@ -1178,23 +1201,24 @@ var file_nstance_v1_agent_proto_depIdxs = []int32{
 	20, // 9: nstance.v1.ReportHealthRequest.sent_at:type_name -> google.protobuf.Timestamp
 	19, // 10: nstance.v1.ReportHealthRequest.report_interval:type_name -> google.protobuf.Duration
 	1,  // 11: nstance.v1.FileStatus.state:type_name -> nstance.v1.FileState
-	20, // 12: nstance.v1.TerminationNotice.at:type_name -> google.protobuf.Timestamp
-	21, // 13: nstance.v1.AgentServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
-	2,  // 14: nstance.v1.AgentService.KeyGenRequests:input_type -> nstance.v1.KeyGenRequestsRequest
-	5,  // 15: nstance.v1.AgentService.SubmitPublicKeys:input_type -> nstance.v1.SubmitPublicKeysRequest
-	7,  // 16: nstance.v1.AgentService.ReceiveFiles:input_type -> nstance.v1.ReceiveFilesRequest
-	11, // 17: nstance.v1.AgentService.ReportHealth:input_type -> nstance.v1.ReportHealthRequest
-	16, // 18: nstance.v1.AgentService.RenewCertificate:input_type -> nstance.v1.AgentServiceRenewCertificateRequest
-	3,  // 19: nstance.v1.AgentService.KeyGenRequests:output_type -> nstance.v1.KeyGenRequestsResponse
-	6,  // 20: nstance.v1.AgentService.SubmitPublicKeys:output_type -> nstance.v1.SubmitPublicKeysResponse
-	8,  // 21: nstance.v1.AgentService.ReceiveFiles:output_type -> nstance.v1.ReceiveFilesResponse
-	15, // 22: nstance.v1.AgentService.ReportHealth:output_type -> nstance.v1.ReportHealthResponse
-	17, // 23: nstance.v1.AgentService.RenewCertificate:output_type -> nstance.v1.AgentServiceRenewCertificateResponse
-	19, // [19:24] is the sub-list for method output_type
-	14, // [14:19] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	20, // 12: nstance.v1.FileStatus.not_after:type_name -> google.protobuf.Timestamp
+	20, // 13: nstance.v1.TerminationNotice.at:type_name -> google.protobuf.Timestamp
+	21, // 14: nstance.v1.AgentServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
+	2,  // 15: nstance.v1.AgentService.KeyGenRequests:input_type -> nstance.v1.KeyGenRequestsRequest
+	5,  // 16: nstance.v1.AgentService.SubmitPublicKeys:input_type -> nstance.v1.SubmitPublicKeysRequest
+	7,  // 17: nstance.v1.AgentService.ReceiveFiles:input_type -> nstance.v1.ReceiveFilesRequest
+	11, // 18: nstance.v1.AgentService.ReportHealth:input_type -> nstance.v1.ReportHealthRequest
+	16, // 19: nstance.v1.AgentService.RenewCertificate:input_type -> nstance.v1.AgentServiceRenewCertificateRequest
+	3,  // 20: nstance.v1.AgentService.KeyGenRequests:output_type -> nstance.v1.KeyGenRequestsResponse
+	6,  // 21: nstance.v1.AgentService.SubmitPublicKeys:output_type -> nstance.v1.SubmitPublicKeysResponse
+	8,  // 22: nstance.v1.AgentService.ReceiveFiles:output_type -> nstance.v1.ReceiveFilesResponse
+	15, // 23: nstance.v1.AgentService.ReportHealth:output_type -> nstance.v1.ReportHealthResponse
+	17, // 24: nstance.v1.AgentService.RenewCertificate:output_type -> nstance.v1.AgentServiceRenewCertificateResponse
+	20, // [20:25] is the sub-list for method output_type
+	15, // [15:20] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_nstance_v1_agent_proto_init() }
