@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // Instance is the durable record of one instance: the truth about it, one
 // object in storage. The leader alone writes it, always with Rev one higher, so
@@ -67,13 +70,16 @@ type Drain struct {
 // GroupKey names the group that the instance belongs to.
 func (i Instance) GroupKey() GroupKey { return GroupKey{Tenant: i.Tenant, Name: i.Group} }
 
-// Clone returns a copy that shares no memory with i but its Overrides, which
-// nobody changes.
+// Clone returns a copy that shares no memory with i, but for the values of
+// overridden vars, which nobody changes.
 func (i Instance) Clone() Instance {
 	i.RegisteredAt = clone(i.RegisteredAt)
 	i.DeletedAt = clone(i.DeletedAt)
 	i.Provider.CreateAttemptedAt = clone(i.Provider.CreateAttemptedAt)
 	i.IPs = append([]string(nil), i.IPs...)
+	if i.Overrides != nil {
+		i.Overrides = &Overrides{InstanceType: i.Overrides.InstanceType, Vars: maps.Clone(i.Overrides.Vars)}
+	}
 	if i.Drain != nil {
 		d := *i.Drain
 		d.AckedAt = clone(d.AckedAt)

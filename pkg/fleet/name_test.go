@@ -46,6 +46,8 @@ func TestCloneSharesNothing(t *testing.T) {
 		ID: "x", RegisteredAt: new(at), DeletedAt: new(at), IPs: []string{"10.0.0.1"},
 		Provider: fleet.ProviderRef{ID: "vm", CreateAttemptedAt: new(at)},
 		Drain:    &fleet.Drain{Reason: "r", AckedAt: new(at)},
+
+		Overrides: &fleet.Overrides{InstanceType: "t", Vars: map[string]any{"a": "b"}},
 	}
 	c := i.Clone()
 	if !reflect.DeepEqual(i, c) {
