@@ -46,15 +46,40 @@ func (h *holder) beat(run, ctx context.Context, stream healthStream, ended <-cha
 		if run.Err() != nil {
 			return h.lastReport(ctx, stream, ended, server)
 		}
+		h.unkick()
 		if err := h.send(ctx, stream, false, server); err != nil {
 			return whyEnded(err, ended)
 		}
 		select {
 		case <-ticker.C:
+		case <-h.Kick:
+			ticker.Reset(h.ReportInterval)
 		case <-run.Done():
 		case err := <-ended:
 			return err
 		}
+	}
+}
+
+// kick asks for a report at once instead of at the end of the interval: there is
+// something that the server should not wait for. Make it with newKick.
+type kick chan struct{}
+
+func newKick() kick { return make(kick, 1) }
+
+// now never blocks. Until the next report begins, one call is as good as many.
+func (k kick) now() {
+	select {
+	case k <- struct{}{}:
+	default:
+	}
+}
+
+// unkick forgets what was asked for before this report, which says it anyway.
+func (h *holder) unkick() {
+	select {
+	case <-h.Kick:
+	default:
 	}
 }
 

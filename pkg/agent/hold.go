@@ -34,7 +34,8 @@ type HoldConfig struct {
 	// Fill completes a report: version, resources and the like. Sequence, uptime,
 	// sent_at, shutting_down and report_interval are set already.
 	Fill    func(context.Context, *nstancev1.ReportHealthRequest)
-	Random  func() float64 // yields numbers from [0, 1)
+	Kick    <-chan struct{} // asks for a report at once; nil: nobody does
+	Random  func() float64  // yields numbers from [0, 1)
 	Now     func() time.Time
 	Logger  *slog.Logger
 	Observe func(Event) // is called from several goroutines, and must not block; nil: nobody watches

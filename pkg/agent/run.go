@@ -16,6 +16,7 @@ type agent struct {
 	config   Config
 	identity *identity
 	tracker  *tracker
+	kick     kick
 }
 
 // Run is an agent's life, until ctx ends: then it says goodbye to the server and
@@ -26,7 +27,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	a := &agent{config: c, tracker: newTracker(c)}
+	a := &agent{config: c, tracker: newTracker(c), kick: newKick()}
 	defer a.tracker.stopped()
 	stop, err := serveHealth(ctx, c.HealthAddr, a.tracker)
 	if err != nil {
@@ -98,6 +99,7 @@ func (a *agent) hold(ctx context.Context) error {
 		Client:         client,
 		ReportInterval: a.config.ReportInterval,
 		Fill:           a.fill,
+		Kick:           a.kick,
 		Random:         a.config.Random,
 		Now:            a.config.Now,
 		Logger:         a.config.Logger,
