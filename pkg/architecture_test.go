@@ -29,8 +29,9 @@ func rooms() map[string][]string {
 		"pkg/pki":    {"pkg/fleet"},
 		"pkg/nonce":  {"pkg/fleet"},
 		"pkg/object": {},
+		"pkg/files":  {},
 
-		"pkg/config":   {"pkg/fleet"},
+		"pkg/config":   {"pkg/files", "pkg/fleet"},
 		"pkg/plan":     {"pkg/fleet"},
 		"pkg/provider": {"pkg/fleet"},
 		"pkg/secrets":  {"pkg/object", "pkg/pki"},
@@ -39,7 +40,7 @@ func rooms() map[string][]string {
 		"pkg/rpc":      {"pkg/pki", proto},
 
 		"pkg/reconcile": {"pkg/fleet", "pkg/plan", "pkg/provider"},
-		"pkg/agent":     {"pkg/fleet", "pkg/pki", "pkg/rpc", proto},
+		"pkg/agent":     {"pkg/files", "pkg/fleet", "pkg/pki", "pkg/rpc", proto},
 		"pkg/admin":     {"pkg/fleet", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/rpc", "pkg/secrets", proto},
 		"pkg/admin/cli": {"pkg/admin", "pkg/config", "pkg/fleet"},
 

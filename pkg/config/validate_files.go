@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/nstance/nstance/pkg/files"
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
@@ -19,23 +20,25 @@ const (
 	fileString      = "string"      // a text
 )
 
-var (
-	fileNamePattern   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,120}\.(crt|key|pub|json|env|conf)$`)
-	secretNamePattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_])?$`)
-)
+var secretNamePattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_])?$`)
 
 // StoragePrefix is where the objects lie that files of kind storage may name.
 const StoragePrefix = "files/"
 
-func (v *validator) files(path string, files map[string]fleet.File) {
-	if len(files) > maxFiles {
-		v.addf(path, "%d files: at most %d are allowed", len(files), maxFiles)
+func (v *validator) files(path string, set map[string]fleet.File) {
+	if len(set) > maxFiles {
+		v.addf(path, "%d files: at most %d are allowed", len(set), maxFiles)
 	}
-	for _, name := range sortedKeys(files) {
-		file, p := files[name], join(path, name)
-		if !fileNamePattern.MatchString(name) {
-			v.addf(p, "%.80q is no file name: want a plain name with the extension .crt, .key, .pub, .json, .env or .conf", name)
+	spellings := map[string]string{}
+	for _, name := range sortedKeys(set) {
+		file, p := set[name], join(path, name)
+		if err := files.CheckName(name); err != nil {
+			v.addf(p, "%s", err)
 		}
+		if other, ok := spellings[strings.ToLower(name)]; ok {
+			v.addf(p, "differs from %s by case only, which some file systems don't tell apart", other)
+		}
+		spellings[strings.ToLower(name)] = name
 		if v.oneOf(p+".kind", file.Kind, fileCertificate, fileSecret, fileStorage, fileEnv, fileJSON, fileString) {
 			v.foreignFields(p, file)
 			v.file(p, name, file)
@@ -95,7 +98,7 @@ func (v *validator) file(path, name string, f fleet.File) {
 }
 
 func (v *validator) extension(path, name, kind, want string) {
-	if fileNamePattern.MatchString(name) && !strings.HasSuffix(name, want) {
+	if files.CheckName(name) == nil && !strings.HasSuffix(name, want) {
 		v.addf(path, "a file of kind %s has the extension %s", kind, want)
 	}
 }
@@ -109,8 +112,8 @@ func (v *validator) certificateFile(path string, f fleet.File) {
 		return
 	}
 	v.oneOf(path+".key.source", f.Key.Source, "agent")
-	if !secretNamePattern.MatchString(f.Key.Name) {
-		v.addf(path+".key.name", "%.80q is no key name: want a plain name without an extension, such as kubelet", f.Key.Name)
+	if err := files.CheckKeyName(f.Key.Name); err != nil {
+		v.addf(path+".key.name", "%s", err)
 	}
 }
 

@@ -103,6 +103,7 @@ func TestValidate(t *testing.T) {
 		{file(".crt", `"kind": "string", "content": ""`), `templates.knd.files[".crt"]: ".crt" is no file name`},
 		{file("a/b.crt", `"kind": "string", "content": ""`), `templates.knd.files["a/b.crt"]: "a/b.crt" is no file name`},
 		{file("a.crt.sh", `"kind": "string", "content": ""`), `templates.knd.files["a.crt.sh"]: "a.crt.sh" is no file name`},
+		{file("a.conf", `"kind": "string", "content": "" }, "A.conf": { "kind": "string", "content": ""`), `templates.knd.files["a.conf"]: differs from A.conf by case only`},
 
 		{[2]string{`"kind": "knd", "arch": "amd64",`, `"arch": "amd64",`}, "templates.knd.kind: required: want exactly three lowercase letters"},
 		{[2]string{`"kind": "knd", "arch"`, `"kind": "knds", "arch"`}, `templates.knd.kind: "knds" is not a valid kind`},
