@@ -58,15 +58,20 @@ func (c *Client) shard(s Shard) (*rpc.Client, error) {
 	if conn := c.conns[s.ID]; conn != nil {
 		return conn, nil
 	}
-	conn, err := rpc.NewClient(rpc.ClientConfig{
-		Addrs: s.Addrs, UserAgent: c.cfg.UserAgent, Random: rand.Float64,
-		TLS: func(host string) *tls.Config { return c.cfg.TLS(s.ID, host) },
-	})
+	conn, err := c.connect(s)
 	if err != nil {
 		return nil, err
 	}
 	c.conns[s.ID] = conn
 	return conn, nil
+}
+
+// connect makes a connection of its own to a shard.
+func (c *Client) connect(s Shard) (*rpc.Client, error) {
+	return rpc.NewClient(rpc.ClientConfig{
+		Addrs: s.Addrs, UserAgent: c.cfg.UserAgent, Random: rand.Float64,
+		TLS: func(host string) *tls.Config { return c.cfg.TLS(s.ID, host) },
+	})
 }
 
 // ask makes one call to a shard's leader, again and again while none answers and

@@ -12,6 +12,10 @@ import (
 // ErrNoGroup means that no shard asked has a group of that name.
 var ErrNoGroup = errors.New("no such group")
 
+// ErrInvalidConfig means that a shard refused the config in the bucket, and goes
+// on with the one that it runs.
+var ErrInvalidConfig = errors.New("the config is not valid: the one before goes on to run")
+
 // ErrNoIdentity means that a folder holds no identity.
 var ErrNoIdentity = errors.New("no identity")
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nstance/nstance/pkg/admin"
@@ -13,7 +14,8 @@ import (
 )
 
 func (a *app) config() *cobra.Command {
-	return a.shardFlags(a.branch(&cobra.Command{Use: "config", Short: "Static config: status, validate"}, a.configStatus(), a.configValidate()))
+	return a.shardFlags(a.branch(&cobra.Command{Use: "config", Short: "Static config: status, refresh, validate"},
+		a.configStatus(), a.configRefresh(), a.configValidate()))
 }
 
 func configColumns() []column[admin.ConfigStatus] {
@@ -59,5 +61,37 @@ func (a *app) configValidate() *cobra.Command {
 			return fmt.Errorf("%s is not valid:\n%w", args[0], err)
 		}
 		return a.done(cmd.OutOrStdout(), args[0]+" is valid", map[string]any{"file": args[0], "valid": true})
+	})
+}
+
+func refreshColumns() []column[admin.Refresh] {
+	return []column[admin.Refresh]{
+		{"SHARD", func(r admin.Refresh) string { return r.Shard }},
+		{"OUTCOME", func(r admin.Refresh) string { return r.Outcome }},
+		{"ETAG", func(r admin.Refresh) string { return r.ETag }},
+		{"NEEDS A RESTART", func(r admin.Refresh) string { return strings.Join(r.RestartRequired, ", ") }},
+	}
+}
+
+func (a *app) configRefresh() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "refresh", Short: "Have shards read their config again", Args: cobra.NoArgs,
+		Long: "Have shards read their config again and run it when it is valid. One that is not valid changes nothing,\nand everything that is wrong with it is listed.",
+	}
+	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
+		client, shards, err := a.ask(a.writeShards)
+		if err != nil {
+			return err
+		}
+		all, err := client.RefreshConfig(cmd.Context(), shards)
+		for _, r := range all {
+			for _, v := range r.Violations {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s: %s\n", r.Shard, v.Field, v.Description)
+			}
+		}
+		if len(all) == 0 {
+			return err
+		}
+		return errors.Join(printAll(cmd.OutOrStdout(), a.format, all, refreshColumns()), err)
 	})
 }

@@ -144,6 +144,7 @@ type shard struct {
 	listed    func(n int, g *nstancev1.GroupStatus) // what happens by the n-th listing
 	listings  int
 	config    *nstancev1.GetConfigStatusResponse
+	moves
 }
 
 // shard starts a server of a shard, and adds it to --servers.

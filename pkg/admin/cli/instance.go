@@ -11,7 +11,8 @@ import (
 )
 
 func (a *app) instance() *cobra.Command {
-	return a.shardFlags(a.branch(&cobra.Command{Use: "instance", Short: "Instances: list, status"}, a.instanceList(), a.instanceStatus()))
+	return a.shardFlags(a.branch(&cobra.Command{Use: "instance", Short: "Instances: list, status, create, delete, drain, ack"},
+		a.instanceList(), a.instanceStatus(), a.instanceCreate(), a.instanceDelete(), a.instanceDrain(), a.instanceAck()))
 }
 
 func instanceColumns(now time.Time) []column[admin.Instance] {

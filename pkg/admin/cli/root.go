@@ -78,7 +78,7 @@ func (a *app) root() *cobra.Command {
 	root := a.branch(&cobra.Command{
 		Use: "nstance-admin", Short: "Manage Nstance clusters and shards", Version: a.env.Version,
 		SilenceUsage: true, SilenceErrors: true,
-	}, a.cluster(), a.config(), a.group(), a.instance())
+	}, a.cluster(), a.config(), a.group(), a.instance(), a.watch())
 	f := root.PersistentFlags()
 	f.StringVarP(&a.output, "output", "o", a.preset("OUTPUT", "table"), "table, json or yaml")
 	f.DurationVar(&a.timeout, "timeout", 2*time.Minute, "how long the command may take")
@@ -112,6 +112,10 @@ func (a *app) branch(cmd *cobra.Command, children ...*cobra.Command) *cobra.Comm
 	return cmd
 }
 
+// endless marks a command that goes on until it is interrupted, unless a timeout
+// is given.
+const endless = "endless"
+
 // leaf makes a command that does something, within the time that it may take.
 func (a *app) leaf(cmd *cobra.Command, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -125,7 +129,10 @@ func (a *app) leaf(cmd *cobra.Command, run func(cmd *cobra.Command, args []strin
 			a.shardGiven = shard.Changed
 		}
 		a.started = true
-		ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
+		ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
+		if cmd.Annotations[endless] == "" || cmd.Flags().Changed("timeout") {
+			ctx, cancel = context.WithTimeout(ctx, a.timeout)
+		}
 		defer cancel()
 		cmd.SetContext(ctx)
 		return run(cmd, args)

@@ -1,0 +1,208 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/admin/cli"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+const (
+	onDemandID  = "knd01m7y19apkenaskp9fvc72c4st"
+	drainingID  = "knd01m7y19apkf60rqv34rg06jy0t"
+	drainingID2 = "knd01m7y199gze3dr8samkjd054bp"
+)
+
+func TestInstanceCreate(t *testing.T) {
+	c := newCluster(t).register()
+	s := c.shard("dev-1")
+	made := c.run("instance", "create", "web", "--key", "job-7", "--instance-type", "big", "--vars", `{"a": 1}`, "-o", "json").want(t, cli.ExitOK)
+	if all := decode[[]admin.Instance](t, made.out); len(all) != 1 || all[0].ID != onDemandID || !all[0].OnDemand || all[0].Shard != "dev-1" {
+		t.Errorf("created %+v", all)
+	}
+	req := s.created[0]
+	if req.GetIdempotencyKey() != "job-7" || req.GetGroup() != "web" || req.GetInstanceType() != "big" || req.GetVars().AsMap()["a"] != 1.0 {
+		t.Errorf("asked %v", req)
+	}
+	c.run("instance", "create", "web").want(t, cli.ExitOK, "idempotency key: key")
+	if key := s.created[1].GetIdempotencyKey(); !strings.HasPrefix(key, "key") {
+		t.Errorf("a command without a key asked with %q", key)
+	}
+	c.run("instance", "create", "web", "--vars", "[]").want(t, cli.ExitUsage, "--vars")
+	c.shard("dev-2")
+	c.run("instance", "create", "web", "--all-shards").want(t, cli.ExitUsage, "--shard")
+	c.run("instance", "create", "web").want(t, cli.ExitUsage, "--shard")
+}
+
+// TestInstanceDelete: the shard that has the instance counts, whatever the others
+// say.
+func TestInstanceDelete(t *testing.T) {
+	c := newCluster(t).register()
+	c.shard("dev-1")
+	s := c.shard("dev-2")
+	c.run("instance", "create", "web", "--key", "job-7", "--shard", "dev-2").want(t, cli.ExitOK)
+	if out := c.run("instance", "delete", onDemandID).want(t, cli.ExitOK).out; !strings.Contains(out, "dev-2") {
+		t.Errorf("it said %q", out)
+	}
+	c.run("instance", "delete", "--key", "job-7", "--shard", "dev-2").want(t, cli.ExitOK)
+	if len(s.deleted) != 2 || s.deleted[0] != onDemandID || s.deleted[1] != onDemandID {
+		t.Errorf("deleted %v", s.deleted)
+	}
+	c.run("instance", "delete", drainingID).want(t, cli.ExitFailed, "no such instance")
+	c.run("instance", "delete", "--key", "job-8", "--shard", "dev-2").want(t, cli.ExitFailed, "job-8")
+	c.run("instance", "delete").want(t, cli.ExitUsage, "--key")
+	c.run("instance", "delete", onDemandID, "--key", "job-7").want(t, cli.ExitUsage, "one of the two")
+	c.run("instance", "delete", "nonsense").want(t, cli.ExitUsage, "nonsense")
+}
+
+func TestInstanceDrainList(t *testing.T) {
+	c := newCluster(t).register()
+	s := c.shard("dev-1")
+	s.drains(drainingID)
+	s.drains(drainingID2)
+	c.run("instance", "ack", drainingID2).want(t, cli.ExitOK)
+	all := decode[[]admin.Instance](t, c.run("instance", "drain", "-o", "json").want(t, cli.ExitOK).out)
+	if len(all) != 1 || all[0].ID != drainingID {
+		t.Errorf("draining: %+v", all)
+	}
+	c.run("instance", "ack", onDemandID).want(t, cli.ExitFailed, "no such instance")
+	c.run("instance", "drain", "true").want(t, cli.ExitUsage, "--")
+	c.run("instance", "drain", "--id", "x").want(t, cli.ExitUsage, "--id")
+}
+
+// TestInstanceDrainCommand drains what drains now and what begins to meanwhile; a
+// command that fails is run again.
+func TestInstanceDrainCommand(t *testing.T) {
+	c := newCluster(t).register()
+	s := c.shard("dev-1")
+	s.drains(drainingID)
+	dir := t.TempDir()
+	script := filepath.Join(dir, "drain.sh")
+	body := `#!/bin/sh
+echo "$1 $NSTANCE_INSTANCE_ID $NSTANCE_SHARD $NSTANCE_GROUP $NSTANCE_DRAIN_REASON" >> ` + dir + `/log
+[ -e ` + dir + `/again ] && exit 0
+touch ` + dir + `/again
+exit 3
+`
+	if err := os.WriteFile(script, []byte(body), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := c.run("instance", "drain", "--once", "--", script).want(t, cli.ExitOK, "exit status 3", "is drained")
+	log := strings.Split(strings.TrimSpace(read(t, filepath.Join(dir, "log"))), "\n")
+	if want := drainingID + " " + drainingID + " dev-1 web scale-down"; len(log) != 2 || log[0] != want || log[1] != want {
+		t.Errorf("the command saw %q; %s", log, r.errOut)
+	}
+	if len(s.acked) != 1 || s.acked[0] != drainingID {
+		t.Errorf("acknowledged %v", s.acked)
+	}
+	s.drains(drainingID2)
+	c.run("instance", "drain", "--once", "--id", onDemandID, "--", script).want(t, cli.ExitOK)
+	if len(s.acked) != 1 {
+		t.Errorf("an instance that was not asked for is acknowledged: %v", s.acked)
+	}
+}
+
+func TestConfigRefresh(t *testing.T) {
+	c := newCluster(t).register()
+	s := c.shard("dev-1")
+	s.refresh = func() (*nstancev1.RefreshConfigResponse, error) {
+		return &nstancev1.RefreshConfigResponse{
+			Outcome: nstancev1.RefreshOutcome_REFRESH_OUTCOME_UPDATED, Etag: "e1", RestartRequired: []string{"server.bind"},
+		}, nil
+	}
+	all := decode[[]admin.Refresh](t, c.run("config", "refresh", "-o", "json").want(t, cli.ExitOK).out)
+	if len(all) != 1 || all[0].Outcome != admin.RefreshUpdated || all[0].ETag != "e1" || all[0].RestartRequired[0] != "server.bind" {
+		t.Errorf("updated: %+v", all)
+	}
+	s.refresh = func() (*nstancev1.RefreshConfigResponse, error) {
+		return nil, &rpc.ViolationsError{Message: "invalid config", Violations: []rpc.Violation{{Field: "groups.default.web.size", Description: "too large"}}}
+	}
+	r := c.run("config", "refresh", "-o", "json").want(t, cli.ExitFailed, "groups.default.web.size: too large", "goes on to run")
+	if all := decode[[]admin.Refresh](t, r.out); all[0].Outcome != admin.RefreshInvalid || all[0].Violations[0].Field != "groups.default.web.size" {
+		t.Errorf("invalid: %+v", all)
+	}
+	c.shard("dev-2").refresh = func() (*nstancev1.RefreshConfigResponse, error) {
+		return &nstancev1.RefreshConfigResponse{Outcome: nstancev1.RefreshOutcome_REFRESH_OUTCOME_UNCHANGED}, nil
+	}
+	r = c.run("config", "refresh", "--all-shards", "-o", "json").want(t, cli.ExitFailed, "dev-1")
+	if all := decode[[]admin.Refresh](t, r.out); len(all) != 2 || all[1].Outcome != admin.RefreshUnchanged {
+		t.Errorf("two shards: %+v", all)
+	}
+}
+
+// lines hears what a command prints, and ends it when it has heard enough.
+type lines struct {
+	mu     sync.Mutex
+	text   bytes.Buffer
+	enough func(text string) bool
+	end    context.CancelFunc
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Write(p)
+	if l.enough(l.text.String()) {
+		l.end()
+	}
+	return len(p), nil
+}
+
+// watches runs a watch until it has said everything.
+func watches(t *testing.T, c *cluster, args []string, says ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out := &lines{end: cancel, enough: func(text string) bool {
+		for _, s := range says {
+			if !strings.Contains(text, s) {
+				return false
+			}
+		}
+		return true
+	}}
+	var errOut bytes.Buffer
+	code := cli.Run(ctx, cli.Env{
+		Args: append([]string{"watch"}, args...), Getenv: func(name string) string { return c.env[name] }, Stdout: out, Stderr: &errOut, Now: time.Now, Version: "v0-test",
+	})
+	if text := out.text.String(); code != cli.ExitOK || !out.enough(text) {
+		t.Fatalf("exit %d, said %s%s, want %q in it", code, text, errOut.String(), says)
+	}
+	return out.text.String()
+}
+
+func TestWatch(t *testing.T) {
+	c := newCluster(t).register()
+	s := c.shard("dev-1")
+	s.breaks = 1
+	s.drains(drainingID)
+	watches(t, c, nil, "group web: 1 of 2 running", "group jobs: gone", "instance "+drainingID+" of web: draining (scale-down), goes by",
+		"problem of group web: ProviderError: no room", "these are all groups", "these are all instances", "groups: waiting: shard dev-1: not now")
+	s.breaks = 0
+	text := watches(t, c, []string{"-o", "json", "--only", "groups"}, `"groupGone"`)
+	for line := range strings.Lines(text) {
+		var e admin.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Shard != "dev-1" || e.Kind == admin.EventInstance {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+	c.run("watch", "--only", "everything").want(t, cli.ExitUsage, "groups, instances, problems")
+}
+
+// TestWatchDenied: what no repetition can mend ends the watch.
+func TestWatchDenied(t *testing.T) {
+	c := newCluster(t).register()
+	c.shard("dev-1").refuses = rpc.Denied.Errorf("not for you")
+	c.run("watch").want(t, cli.ExitFailed, "dev-1", "not for you")
+}

@@ -1,0 +1,169 @@
+package admin
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/rpc"
+	"google.golang.org/grpc/codes"
+)
+
+// DrainConfig says how instances are drained.
+type DrainConfig struct {
+	Only []string // instance ids; empty: whatever drains
+	Once bool     // return when all that drain now are done, rather than go on for ever
+	// Do takes the work off one instance. After an error it is called again, after
+	// a wait that grows, for as long as the instance drains; its context ends when
+	// that is over.
+	Do     func(ctx context.Context, i Instance) error
+	Report func(DrainStep) // hears how it goes, one step at a time; required
+}
+
+// DrainStep is one step of one drain.
+type DrainStep struct {
+	Instance Instance
+	Step     string // started | failed | acknowledged
+	Err      error  // of failed
+}
+
+// The steps of a drain.
+const (
+	DrainStarted      = "started"
+	DrainFailed       = "failed"
+	DrainAcknowledged = "acknowledged"
+)
+
+const (
+	// maxDrains bounds the drains under way.
+	maxDrains = 8
+	// drainRetry is the longest wait before a failed drain is tried again.
+	drainRetry = 30 * time.Second
+)
+
+// Drain follows the draining instances of the shards, takes the work off each
+// with cfg.Do, and acknowledges it, so that the instance goes before its
+// timeout. It returns when ctx ends, or with Once when nothing is left to do.
+func (c *Client) Drain(ctx context.Context, shards []Shard, cfg DrainConfig) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	d := &drainer{
+		client: c, shards: shards, cfg: cfg, done: stop, slots: make(chan struct{}, maxDrains),
+		waiting: map[string]bool{}, under: map[string]context.CancelFunc{},
+	}
+	for _, s := range shards {
+		d.waiting[s.ID] = true
+	}
+	err := c.Watch(ctx, shards, []string{WatchInstances}, func(e Event) error { d.hear(ctx, e); return nil })
+	stop()
+	d.workers.Wait()
+	return err
+}
+
+// drainer knows what is draining and under whose hands.
+type drainer struct {
+	client  *Client
+	shards  []Shard
+	cfg     DrainConfig
+	done    context.CancelFunc
+	slots   chan struct{}
+	workers sync.WaitGroup
+
+	mu      sync.Mutex
+	waiting map[string]bool               // shards whose snapshot is not whole
+	under   map[string]context.CancelFunc // by instance id
+
+	steps sync.Mutex
+}
+
+func (d *drainer) hear(ctx context.Context, e Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch e.Kind {
+	case EventSnapshot:
+		delete(d.waiting, e.Shard)
+		d.finish()
+	case EventInstance:
+		d.follow(ctx, *e.Instance)
+	}
+}
+
+// follow begins the drain of an instance, or ends it when it is over. d.mu is
+// held.
+func (d *drainer) follow(ctx context.Context, i Instance) {
+	if len(d.cfg.Only) > 0 && !slices.Contains(d.cfg.Only, i.ID) {
+		return
+	}
+	drains := i.Phase == "draining" && (i.Drain == nil || i.Drain.AckedAt == nil)
+	cancel, under := d.under[i.ID]
+	switch {
+	case !drains && under:
+		cancel()
+	case drains && !under:
+		ctx, cancel := context.WithCancel(ctx)
+		d.under[i.ID] = cancel
+		d.workers.Go(func() {
+			d.drain(ctx, i)
+			cancel()
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			delete(d.under, i.ID)
+			d.finish()
+		})
+	}
+}
+
+// finish ends it all when nothing is left to do. d.mu is held.
+func (d *drainer) finish() {
+	if d.cfg.Once && len(d.waiting) == 0 && len(d.under) == 0 {
+		d.done()
+	}
+}
+
+// drain takes the work off one instance and acknowledges it.
+func (d *drainer) drain(ctx context.Context, i Instance) {
+	for failures := 0; ; failures++ {
+		select {
+		case d.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		d.report(DrainStep{Instance: i, Step: DrainStarted})
+		err := d.attempt(ctx, i)
+		<-d.slots
+		if ctx.Err() != nil && err != nil {
+			return
+		}
+		if err == nil {
+			d.report(DrainStep{Instance: i, Step: DrainAcknowledged})
+			return
+		}
+		d.report(DrainStep{Instance: i, Step: DrainFailed, Err: err})
+		if Code(err) == codes.NotFound {
+			return
+		}
+		if rpc.Sleep(ctx, rpc.Backoff(failures+3, drainRetry, rand.Float64)) != nil {
+			return
+		}
+	}
+}
+
+func (d *drainer) attempt(ctx context.Context, i Instance) error {
+	if err := d.cfg.Do(ctx, i); err != nil {
+		return err
+	}
+	shard, err := Select(d.shards, i.Shard)
+	if err != nil {
+		return err
+	}
+	_, err = d.client.AcknowledgeDrained(ctx, shard, i.ID)
+	return err
+}
+
+func (d *drainer) report(s DrainStep) {
+	d.steps.Lock()
+	defer d.steps.Unlock()
+	d.cfg.Report(s)
+}
