@@ -23,6 +23,11 @@
 // never a second one, because each write is conditional on the etag it replaces
 // and each new leader waits.
 //
+// The timing may change in the middle of a term (timing.go). Since a successor
+// waits by the record, the leader acts by the shortest window that any record
+// speaks of which may stand in the store, and by a longer one only once the write
+// that carries it is known to have landed.
+//
 // A write whose reply was lost may have landed or may land later. Every attempt
 // has a rev of its own, so reading the record back tells which attempt it was,
 // and the fence and the lease then count from when that attempt was sent.

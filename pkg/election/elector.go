@@ -173,12 +173,18 @@ type standing struct {
 	changed <-chan struct{} // closed when another look is worth it
 }
 
-// checkFence reads the clocks and judges; if less than slack of the window is
-// left, or nothing, a renewal gets under way.
-func (e *Elector) checkFence(epoch uint64, slack time.Duration) standing {
+// checkFence reads the clocks and judges; if nothing is left of the window, or
+// with early less than half of it, a renewal gets under way.
+func (e *Elector) checkFence(epoch uint64, early bool) standing {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := e.stepLocked(func(m *machine, now instant) { m.demand(now, slack) })
+	now := e.stepLocked(func(m *machine, now instant) {
+		slack := time.Duration(0)
+		if early {
+			slack = m.window() / 2
+		}
+		m.demand(now, slack)
+	})
 	return standing{
 		fenced: e.machine.fenced(now, epoch), inTerm: e.machine.inTerm(epoch),
 		sent: e.machine.sent, changed: e.changed,

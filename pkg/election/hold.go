@@ -6,7 +6,7 @@ import (
 
 // expire ends what time ends, whatever woke us, and reports whether it did.
 func (m *machine) expire(now instant) bool {
-	if m.due(now, m.sent, m.timing.LeaseDuration) {
+	if m.due(now, m.sent, m.view.record.LeaseDuration) {
 		m.lose(errLeaseOver)
 		return true
 	}
@@ -21,8 +21,8 @@ func (m *machine) expire(now instant) bool {
 	return true
 }
 
-// hold renews: regularly, when someone wants to act, and soon after an attempt
-// whose outcome is unknown.
+// hold renews: regularly, when someone wants to act, when the timing changed, and
+// soon after an attempt whose outcome is unknown.
 func (m *machine) hold(now instant) {
 	m.wakeIn(maxSleepHolding)
 	regular := m.due(now, m.tried, m.timing.RenewInterval)
@@ -32,7 +32,7 @@ func (m *machine) hold(now instant) {
 	switch {
 	case m.readBack:
 		m.get(now)
-	case regular || m.demanded || m.failed:
+	case regular || m.demanded || m.failed || m.retimed:
 		m.put(now, object.IfMatch(m.view.etag), false)
 	}
 }
@@ -42,6 +42,7 @@ func (m *machine) hold(now instant) {
 func (m *machine) landed(now instant, a attempt, etag object.ETag) {
 	m.view = view{record: m.recordOf(a), etag: etag, present: true, seen: now}
 	m.ours, m.sent, m.demanded = true, a.sent, false
+	m.retimed = m.retimed && (a.window != m.carried || a.lease != m.timing.LeaseDuration)
 	m.attempts, m.readBack, m.failed = nil, false, false
 	m.emit(publish{record: m.view.record, etag: etag})
 	if a.released {

@@ -84,7 +84,8 @@ func (p *proc) work(epoch uint64) {
 	if !p.m.inTerm(epoch) {
 		return
 	}
-	p.step(func(m *machine, now instant) { m.demand(now, m.timing.FenceWindow/2) })
+	p.mayRetime()
+	p.step(func(m *machine, now instant) { m.demand(now, m.window()/2) })
 	early := p.m.fenced(p.read(), epoch)
 	takes := w.upTo(60 * time.Millisecond)
 	if w.chance(w.odds.slowWrite) {
@@ -104,7 +105,7 @@ func (p *proc) work(epoch uint64) {
 func (p *proc) check(epoch uint64, late int, before instant) {
 	now := p.step(func(m *machine, now instant) { m.demand(now, 0) })
 	w := p.w
-	fenced := p.m.fenced(now, epoch) || (w.spoil.noFence && p.m.inTerm(epoch))
+	fenced := p.m.fenced(now, epoch) || (w.spoil.noFence && p.m.inTerm(epoch)) || w.spoil.fenced(p.m, now, epoch)
 	switch {
 	case p.dead || (!p.m.inTerm(epoch)):
 	case fenced:

@@ -48,6 +48,7 @@ type attempt struct {
 	rev      uint64
 	sent     instant
 	window   time.Duration // the fence window it carries
+	lease    time.Duration // the lease that it carries
 	released bool
 }
 
@@ -103,6 +104,7 @@ type machine struct {
 	tried    instant       // when our last write was sent
 	takenAt  instant       // when we knew that our first write had landed
 	demanded bool          // someone wants to act and needs a fresh renewal
+	retimed  bool          // the record does not say yet what the timing is now
 	giveUpAt instant       // when the release began
 }
 
@@ -134,14 +136,23 @@ const (
 // withMargin is a tenth more, for clocks that run at different rates.
 func withMargin(d time.Duration) time.Duration { return d + d/10 }
 
-func (m *machine) attemptTimeout() time.Duration { return m.timing.RenewInterval / attemptsPerRenew }
+// attemptTimeout leaves room for several attempts in the lease that the record
+// speaks of, which may be shorter than the one to come.
+func (m *machine) attemptTimeout() time.Duration {
+	timeout := m.timing.RenewInterval / attemptsPerRenew
+	if m.ours {
+		timeout = min(timeout, m.view.record.LeaseDuration/(2*attemptsPerRenew))
+	}
+	return timeout
+}
+
 func (m *machine) retryPause() time.Duration {
 	return min(m.timing.RenewInterval/retriesPerRenew, maxRetryPause)
 }
 
 // fenced reports whether an act of the term of this epoch may start now.
 func (m *machine) fenced(now instant, epoch uint64) bool {
-	return m.inTerm(epoch) && now.since(m.sent) < m.timing.FenceWindow
+	return m.inTerm(epoch) && now.since(m.sent) < m.window()
 }
 
 func (m *machine) inTerm(epoch uint64) bool {
@@ -151,7 +162,7 @@ func (m *machine) inTerm(epoch uint64) bool {
 // demand asks for a renewal because someone is about to act. slack says how much
 // of the fence window must be left for the present one to do.
 func (m *machine) demand(now instant, slack time.Duration) {
-	if m.phase == leading && now.since(m.sent) >= m.timing.FenceWindow-slack {
+	if m.phase == leading && now.since(m.sent) >= m.window()-slack {
 		m.demanded = true
 	}
 	m.decide(now)

@@ -1,6 +1,9 @@
 package election
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // mutation is a rule broken on purpose, to show that the histories find it. The
 // zero value breaks none.
@@ -14,7 +17,9 @@ type mutation struct {
 	silenceIsDeath   bool
 	checkBeforeWrite bool
 	noFence          bool
-	harmless         bool // costs changes of leader, never a second one
+	window           func(m *machine) time.Duration // in which acts may start
+	secretTiming     bool                           // listeners are not told of another window
+	harmless         bool                           // costs changes of leader, never a second one
 
 	// from is where the search begins, to save time: not far before the first
 	// seed that is known to find it. Any start finds it, most within thousands.
@@ -31,6 +36,10 @@ func (x mutation) beforeStop(m *machine) {
 	if x.stop != nil {
 		x.stop(m)
 	}
+}
+
+func (x mutation) fenced(m *machine, now instant, epoch uint64) bool {
+	return x.window != nil && m.inTerm(epoch) && now.since(m.sent) < x.window(m)
 }
 
 func (x mutation) unconditional(c putRecord) bool { return x.ignoresEtag != nil && x.ignoresEtag(c) }
@@ -80,6 +89,9 @@ func mutations() []mutation {
 				m.sent = m.tried
 			}
 		}},
+		{name: "a longer window holds at once", window: func(m *machine) time.Duration { return m.timing.FenceWindow }},
+		{name: "a shorter window waits for its write", window: func(m *machine) time.Duration { return m.view.record.FenceWindow }},
+		{name: "a longer window is kept from listeners", secretTiming: true},
 		{name: "fence on the monotonic clock alone", monotonicOnly: true},
 		{name: "fence on the wall clock alone", wallOnly: true},
 		{name: "take without a condition", ignoresEtag: func(c putRecord) bool { return c.record.Rev%50 == 0 }},

@@ -115,6 +115,10 @@ func (p *player) happen(now instant, what string, args []string) error {
 		m.stop(now)
 	case "act":
 		m.demand(now, 0)
+	case "retime":
+		t, err := scriptTiming(args)
+		m.retime(now, t)
+		return err
 	case "lead-returned":
 		m.leadReturned(now)
 	case "wall":
@@ -160,6 +164,16 @@ func (p *player) happen(now instant, what string, args []string) error {
 		return fmt.Errorf("what is %q?", what)
 	}
 	return nil
+}
+
+// scriptTiming reads "renew lease window".
+func scriptTiming(args []string) (t Timing, err error) {
+	for n, to := range []*time.Duration{&t.RenewInterval, &t.LeaseDuration, &t.FenceWindow} {
+		if *to, err = time.ParseDuration(args[n]); err != nil {
+			return t, err
+		}
+	}
+	return t, t.Validate()
 }
 
 // scriptRecord reads "holder epoch rev window etag [released]".

@@ -117,7 +117,7 @@ func (b *board) stream(ctx context.Context, w lineWriter) {
 			return
 		}
 		line = Line{ETag: next.etag, Rev: next.record.Rev, Released: next.record.Released}
-		if next.record.FenceWindow != last.record.FenceWindow {
+		if next.record.retimed(last.record) {
 			line.Record = &next.record
 		}
 		last = next

@@ -25,6 +25,8 @@ const (
 func newWorld(seed uint64, spoil mutation) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 0x6e7374616e6365)), spoil: spoil}
 	w.odds = w.drawOdds()
+	w.tuning = rand.New(rand.NewPCG(seed, 0x74756e65))
+	w.odds.retime = 0.5 * float64(w.tuning.IntN(3)) / 2 // none in a third of the histories
 	w.store.hashes = w.rng.IntN(2) == 0
 	for n := range 2 + w.rng.IntN(3) {
 		h := &simHost{n: n, addr: fmt.Sprintf("host%d", n), rate: w.drift(), wallRate: w.drift(), wallJump: w.upTo(time.Hour)}
@@ -214,4 +216,19 @@ func (w *world) holder() (*simHost, bool) {
 		return nil, false
 	}
 	return w.hostAt(w.store.record.Addrs.Election), true
+}
+
+// mayRetime gives a process another timing, as a change of its shard's config
+// does.
+func (p *proc) mayRetime() {
+	w := p.w
+	if w.calm || w.tuning.Float64() >= w.odds.retime {
+		return
+	}
+	timings := simTimings()
+	t := timings[w.tuning.IntN(len(timings))]
+	if w.trace != nil {
+		w.logf(p.name, "is told: renew %s lease %s window %s", t.RenewInterval, t.LeaseDuration, t.FenceWindow)
+	}
+	p.step(func(m *machine, now instant) { m.retime(now, t) })
 }

@@ -15,6 +15,7 @@ import (
 // follows from the seed.
 type world struct {
 	rng    *rand.Rand
+	tuning *rand.Rand    // of changes of the timing, so that those don't change all else
 	now    time.Duration // true time, which no process can see
 	queue  eventQueue
 	calm   bool // faults have ended
@@ -38,6 +39,7 @@ type odds struct {
 	slowWrite           float64       // of the write before an act
 	mishaps             time.Duration // at most this between two
 	idle                time.Duration // at most this between two acts
+	retime              float64       // of another timing before an act
 	kinds               [9]int        // how likely each kind of strike is, relative to the others
 }
 

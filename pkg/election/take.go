@@ -55,7 +55,7 @@ func (m *machine) pursue(now instant) {
 func (m *machine) put(now instant, pre object.Precondition, released bool) {
 	m.lastRev++
 	m.tried, m.demanded = now, false
-	a := attempt{rev: m.lastRev, sent: now, window: m.carried, released: released}
+	a := attempt{rev: m.lastRev, sent: now, window: m.carried, lease: m.timing.LeaseDuration, released: released}
 	m.attempts = append(m.attempts, a)
 	timeout := m.attemptTimeout()
 	if m.phase == releasing {
@@ -67,7 +67,7 @@ func (m *machine) put(now instant, pre object.Precondition, released bool) {
 func (m *machine) recordOf(a attempt) Record {
 	return Record{
 		Holder: m.holder, Epoch: m.take.epoch, Rev: a.rev, Addrs: m.addrs,
-		LeaseDuration: m.timing.LeaseDuration, FenceWindow: a.window, Released: a.released,
+		LeaseDuration: a.lease, FenceWindow: a.window, Released: a.released,
 	}
 }
 

@@ -40,7 +40,7 @@ func (t *Term) Epoch() uint64 { return t.epoch }
 // A Check permits what starts right after it, not what starts later: call it
 // before each step of an act that has several, and before each retry.
 func (t *Term) Check(ctx context.Context) error {
-	s := t.elector.checkFence(t.epoch, 0)
+	s := t.elector.checkFence(t.epoch, false)
 	for late := 0; ; {
 		switch {
 		case s.fenced:
@@ -55,7 +55,7 @@ func (t *Term) Check(ctx context.Context) error {
 			return fmt.Errorf("await renewal: %w", context.Cause(ctx))
 		case <-s.changed:
 		}
-		next := t.elector.checkFence(t.epoch, 0)
+		next := t.elector.checkFence(t.epoch, false)
 		if next.sent != s.sent {
 			late++
 		}
@@ -69,7 +69,7 @@ func (t *Term) Check(ctx context.Context) error {
 // is; ErrNotLeader or ErrUnfenced after it mean that the write may well be
 // durable, and that nothing may follow from it here.
 func (t *Term) Act(ctx context.Context, write func(context.Context) error) error {
-	if s := t.elector.checkFence(t.epoch, t.elector.cfg.Timing.FenceWindow/2); !s.inTerm {
+	if s := t.elector.checkFence(t.epoch, true); !s.inTerm {
 		return t.over()
 	}
 	if err := write(ctx); err != nil {
