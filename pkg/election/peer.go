@@ -49,18 +49,28 @@ type httpDialer struct {
 // connection per stream, so that a stream ends exactly when its connection does.
 // A nil configuration means plain HTTP.
 func NewHTTPDialer(config *tls.Config) Dialer {
+	tcp := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4,
+	}}
+	return NewHTTPDialerOver(func(ctx context.Context, addr string) (net.Conn, error) {
+		return tcp.DialContext(ctx, "tcp", addr)
+	}, config)
+}
+
+// NewHTTPDialerOver is NewHTTPDialer over connections that dial makes. A refused
+// or broken one must say so by an errno, as those of package net do.
+func NewHTTPDialerOver(dial func(ctx context.Context, addr string) (net.Conn, error), config *tls.Config) Dialer {
 	d := httpDialer{scheme: "http"}
 	if config != nil {
 		config = config.Clone()
 		config.NextProtos = []string{"http/1.1"}
 		d.scheme = "https"
 	}
-	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
-		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4,
-	}}
 	d.client = &http.Client{
 		Transport: &http.Transport{
-			DialContext:            dialer.DialContext,
+			DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+				return dial(ctx, addr)
+			},
 			TLSClientConfig:        config,
 			DisableKeepAlives:      true,
 			DisableCompression:     true,

@@ -58,6 +58,9 @@ func Listen(ctx context.Context, field, addr string, limits Conns) (net.Listener
 	}
 }
 
+// Limit bounds the connections of a listener that is no TCP listener of Listen's.
+func Limit(l net.Listener, limits Conns) net.Listener { return newCappedListener(l, limits) }
+
 // cappedListener counts the open connections, all and by source. A source has a
 // count only while it has a connection, so Max bounds the table as well.
 type cappedListener struct {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"path/filepath"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -25,7 +24,7 @@ func (s *Server) bootUntilReady(ctx context.Context) error {
 		if last == nil || errors.As(last, new(fatal)) {
 			return last
 		}
-		wait := s.cfg.Times.BootRetry + rand.N(s.cfg.Times.BootRetry/2+1)
+		wait := s.cfg.Times.BootRetry + s.jitter(s.cfg.Times.BootRetry/2+1)
 		s.cfg.Logger.Error("can't start yet", slog.Any("error", last), slog.Duration("retry_in", wait))
 		s.ready.NotReady(last.Error())
 		_ = rpc.Sleep(ctx, wait) // fails when ctx ends, which ends the loop
@@ -100,7 +99,7 @@ func (s *Server) openLedger(ctx context.Context) (err error) {
 	if s.ledger == nil { // else an attempt before opened it: what it has read it keeps
 		s.ledger, err = ledger.Open(ledger.Config{
 			Store: s.store, Shard: s.cfg.Shard, Writer: s.holder,
-			CachePath: filepath.Join(s.cfg.CacheDir, "db", "nstance.db"), Concurrency: readConcurrency, Logger: s.cfg.Logger,
+			CachePath: s.cachePath(), Concurrency: readConcurrency, Logger: s.cfg.Logger,
 		})
 		if err != nil {
 			return fmt.Errorf("open the ledger: %w", err)
@@ -108,6 +107,14 @@ func (s *Server) openLedger(ctx context.Context) (err error) {
 	}
 	_, err = s.ledger.Load(ctx)
 	return err
+}
+
+// cachePath is the file that records are cached in; empty: none.
+func (s *Server) cachePath() string {
+	if s.cfg.CacheDir == "" {
+		return ""
+	}
+	return filepath.Join(s.cfg.CacheDir, "db", "nstance.db")
 }
 
 // openServices opens the addresses, campaigns for nothing yet, and serves

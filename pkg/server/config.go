@@ -4,6 +4,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +27,7 @@ type Config struct {
 	ID              string // names this server in logs; unique among the shard's servers
 	StorageProvider string // s3 | dir
 	StorageBucket   string // a bucket's name, or a directory
-	CacheDir        string
+	CacheDir        string // empty: no cache of records; only together with Store
 	AdvertiseHost   string // empty: the primary interface's address
 	// Bind overrides the addresses of the shard's config, so that several servers
 	// of a shard can share a host. Port 0 is any free one; the log says which.
@@ -45,6 +46,11 @@ type Config struct {
 	Store        object.Store
 	OpenProvider func(provider.Scope, config.Provider) (provider.Provider, error)
 	Times        Times
+	// Listen and Dial stand in for TCP in simulations; nil: TCP. Listen opens an
+	// address of this server; connections over the service's limits are closed
+	// whoever made the listener. Dial connects to another server of the shard.
+	Listen func(ctx context.Context, addr string) (net.Listener, error)
+	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 
 	Getenv func(string) string
 	Now    func() time.Time
@@ -102,7 +108,7 @@ func (c Config) Validate() error {
 	if c.Store == nil && c.StorageBucket == "" {
 		bad("storage-bucket", errors.New("is empty: want a bucket's name, or for the dir provider a directory"))
 	}
-	if c.CacheDir == "" {
+	if c.CacheDir == "" && c.Store == nil {
 		bad("cache-dir", errors.New("is empty: want a directory"))
 	}
 	if err := checkHost(c.AdvertiseHost); err != nil {

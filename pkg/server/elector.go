@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"time"
 
@@ -25,8 +24,8 @@ func (s *Server) openElector() error {
 			_, err := s.ledger.Load(ctx)
 			return s.ledger.HighestEpoch() + 1, err
 		},
-		Peers:  peers{s.tls, s.cfg.Shard},
-		Jitter: func(most time.Duration) time.Duration { return rand.N(most) },
+		Peers:  peers{s.tls, s.cfg.Shard, s.cfg.Dial},
+		Jitter: s.jitter,
 		Logger: s.cfg.Logger,
 	})
 	return err
@@ -37,6 +36,7 @@ func (s *Server) openElector() error {
 type peers struct {
 	tls   pki.Endpoint
 	shard string
+	dial  func(ctx context.Context, addr string) (net.Conn, error) // nil: TCP
 }
 
 // Dial implements election.Dialer.
@@ -45,5 +45,9 @@ func (p peers) Dial(ctx context.Context, addr string) (election.Stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial peer %s: %w", addr, err)
 	}
-	return election.NewHTTPDialer(p.tls.Client(host, p.shard)).Dial(ctx, addr)
+	config := p.tls.Client(host, p.shard)
+	if p.dial != nil {
+		return election.NewHTTPDialerOver(p.dial, config).Dial(ctx, addr)
+	}
+	return election.NewHTTPDialer(config).Dial(ctx, addr)
 }

@@ -90,7 +90,7 @@ func (s *Server) moveHealth(ctx context.Context) error {
 }
 
 func (s *Server) showHealth(ctx context.Context, field, addr string) (*healthEndpoint, error) {
-	l, err := rpc.Listen(ctx, field, addr, rpc.Conns{})
+	l, err := s.open(ctx, field, addr, rpc.Conns{})
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net"
 
 	"github.com/nstance/nstance/pkg/rpc"
@@ -29,7 +30,7 @@ func (s *Server) listen(ctx context.Context) (*listeners, error) {
 		if l.flag != "" {
 			field = "--" + l.name + "-addr"
 		}
-		opened, err := rpc.Listen(ctx, field, l.addr, l.conns)
+		opened, err := s.open(ctx, field, l.addr, l.conns)
 		if err != nil {
 			out.close()
 			return nil, err
@@ -37,6 +38,18 @@ func (s *Server) listen(ctx context.Context) (*listeners, error) {
 		*l.to = opened
 	}
 	return out, nil
+}
+
+// open opens one address. The error begins with field, which has the address.
+func (s *Server) open(ctx context.Context, field, addr string, limits rpc.Conns) (net.Listener, error) {
+	if s.cfg.Listen == nil {
+		return rpc.Listen(ctx, field, addr, limits)
+	}
+	l, err := s.cfg.Listen(ctx, addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	return rpc.Limit(l, limits), nil
 }
 
 // endpoints are the addresses as bound, with the port that 0 stood for.

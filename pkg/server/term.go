@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -62,7 +61,7 @@ func (s *Server) lead(ctx context.Context, fence *election.Term) error {
 		s.cfg.Logger.Error("can't take over yet", slog.Any("error", err))
 		s.ready.Ready("leading, but waiting: " + err.Error())
 		wait := min(takeOverRetry, time.Second<<min(failures, 5))
-		if rpc.Sleep(ctx, wait/2+rand.N(wait/2)) != nil {
+		if rpc.Sleep(ctx, wait/2+s.jitter(wait/2)) != nil {
 			return nil
 		}
 	}
