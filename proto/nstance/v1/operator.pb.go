@@ -316,9 +316,12 @@ type GetConfigStatusResponse struct {
 	// True when config/ does not validate and applied/ is what runs.
 	RunningApplied bool `protobuf:"varint,4,opt,name=running_applied,json=runningApplied,proto3" json:"running_applied,omitempty"`
 	// What is wrong with config/, when running_applied.
-	Violations    []*Violation `protobuf:"bytes,5,rep,name=violations,proto3" json:"violations,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Violations []*Violation `protobuf:"bytes,5,rep,name=violations,proto3" json:"violations,omitempty"`
+	// The fields of the config that runs which this server does without until it
+	// is restarted: it goes on with what it was started on.
+	RestartRequired []string `protobuf:"bytes,6,rep,name=restart_required,json=restartRequired,proto3" json:"restart_required,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *GetConfigStatusResponse) Reset() {
@@ -382,6 +385,13 @@ func (x *GetConfigStatusResponse) GetRunningApplied() bool {
 func (x *GetConfigStatusResponse) GetViolations() []*Violation {
 	if x != nil {
 		return x.Violations
+	}
+	return nil
+}
+
+func (x *GetConfigStatusResponse) GetRestartRequired() []string {
+	if x != nil {
+		return x.RestartRequired
 	}
 	return nil
 }
@@ -2123,7 +2133,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"public_key\x18\x01 \x01(\tR\tpublicKey\"[\n" +
 	"'OperatorServiceRenewCertificateResponse\x120\n" +
 	"\bidentity\x18\x01 \x01(\v2\x14.nstance.v1.IdentityR\bidentity\"\x18\n" +
-	"\x16GetConfigStatusRequest\"\xe2\x01\n" +
+	"\x16GetConfigStatusRequest\"\x8d\x02\n" +
 	"\x17GetConfigStatusResponse\x12\x12\n" +
 	"\x04etag\x18\x01 \x01(\tR\x04etag\x12?\n" +
 	"\rlast_modified\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\flastModified\x12\x12\n" +
@@ -2131,7 +2141,8 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x0frunning_applied\x18\x04 \x01(\bR\x0erunningApplied\x125\n" +
 	"\n" +
 	"violations\x18\x05 \x03(\v2\x15.nstance.v1.ViolationR\n" +
-	"violations\"C\n" +
+	"violations\x12)\n" +
+	"\x10restart_required\x18\x06 \x03(\tR\x0frestartRequired\"C\n" +
 	"\tViolation\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\"\x16\n" +
