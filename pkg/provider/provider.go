@@ -136,9 +136,11 @@ func (vm VM) Ref() Ref { return Ref{ID: vm.ID, ProviderID: vm.ProviderID} }
 // retries included.
 type Provider interface {
 	// Create makes one VM, once per Spec.ID however often it is called: when a
-	// VM with this instance id exists already it is returned as it is. On an
-	// error for which Definite holds nothing was made; on any other the outcome
-	// is unknown and the caller asks again with the same Spec.ID.
+	// VM with this instance id exists already it is returned as it is, whatever
+	// else the spec says now. (A cloud that refuses a token which comes back with
+	// other parameters says thereby that the VM exists: find it.) On an error for
+	// which Definite holds this call made nothing; on any other the outcome is
+	// unknown and the caller asks again with the same Spec.ID and Spec.Subnet.
 	Create(ctx context.Context, spec Spec) (VM, error)
 
 	// Get returns the VM, or ErrNotFound when there is none of this scope. A
@@ -205,21 +207,26 @@ type ImageFilter struct {
 // ImageResolver is implemented by providers that start VMs from images.
 type ImageResolver interface {
 	// ResolveImage returns the id of the first image by the query's order, or
-	// ErrNotFound when none matches.
+	// ErrNotFound when none matches. Images that can't be started yet, or any
+	// more, don't match. Names of filters are the provider's own; one that it does
+	// not know is ErrInvalid.
 	ResolveImage(ctx context.Context, q ImageQuery) (string, error)
 }
 
 // LoadBalancer is implemented by providers that can send traffic to VMs. target
 // is one of the provider's own names, such as the ARN of a target group; one
-// that does not exist is ErrNotFound.
+// that does not exist is ErrNotFound. The caller always knows vm.ProviderID.
 type LoadBalancer interface {
-	// Register adds the VM. Idempotent.
+	// Register adds the VM. Idempotent. A VM of another scope, and one that does
+	// not run, is ErrInvalid.
 	Register(ctx context.Context, target string, vm Ref) error
-	// Deregister removes the VM, and succeeds when it is not there. No new
-	// traffic begins once it has returned; what is under way may go on.
+	// Deregister removes the VM, and succeeds when it is not registered, or is
+	// not there at all. No new traffic begins once it has returned; what is under
+	// way may go on.
 	Deregister(ctx context.Context, target string, vm Ref) error
 	// Targets returns the provider ids of the VMs that are registered, sorted,
-	// those that are being deregistered left out.
+	// those that are being deregistered left out. VMs of other scopes, and what
+	// people registered by hand, are among them: a target may be shared.
 	Targets(ctx context.Context, target string) ([]string, error)
 }
 

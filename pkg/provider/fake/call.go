@@ -17,6 +17,12 @@ const (
 	OpGet    Op = "get"
 	OpList   Op = "list"
 	OpDelete Op = "delete"
+
+	OpCapacity   Op = "capacity"
+	OpImage      Op = "image"
+	OpRegister   Op = "register"
+	OpDeregister Op = "deregister"
+	OpTargets    Op = "targets"
 )
 
 // Call is one call as the world saw it. A call that its guard refused, or whose
@@ -27,6 +33,7 @@ type Call struct {
 	Scope  provider.Scope
 	Ref    provider.Ref
 	Subnet string
+	Target string // of the load balancer's calls
 
 	Start   time.Time // when it was sent
 	End     time.Time // when its reply came, or its caller gave up; zero: still under way
@@ -46,7 +53,7 @@ type flight struct {
 // begin logs a call and decides what becomes of it.
 func (w *World) begin(p *Provider, r request) *flight {
 	w.mu.Lock()
-	c := Call{Op: r.op, By: p.name, Scope: p.scope, Ref: r.ref, Subnet: r.subnet, Start: time.Now()}
+	c := Call{Op: r.op, By: p.name, Scope: p.scope, Ref: r.ref, Subnet: r.subnet, Target: r.target, Start: time.Now()}
 	f := &flight{call: &c}
 	w.calls = append(w.calls, &c)
 	draw := w.draw(r.op, r.ref)

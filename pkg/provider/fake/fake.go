@@ -14,7 +14,9 @@
 package fake
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +38,9 @@ type Config struct {
 	// How long each call takes. A Create or Delete takes effect at the end of
 	// that time, just before its reply.
 	CreateLatency, GetLatency, ListLatency, DeleteLatency Span
+	// AsideLatency is that of the calls which only some providers offer: subnets,
+	// images, load balancers.
+	AsideLatency Span
 
 	Boot     Span          // pending to running
 	Shutdown Span          // stopping to stopped, and deleting to gone
@@ -49,6 +54,11 @@ type Config struct {
 	// Capacity is how many VMs each subnet holds; nil: any subnet, unlimited. A
 	// subnet that is not named does not exist.
 	Capacity map[string]int
+
+	Images []Image // see World.AddImage for more
+	// Targets are the load balancers' targets that exist; nil: any. See
+	// World.AddTarget for more.
+	Targets []string
 
 	Chances []Chance // random faults; the first that strikes wins
 
@@ -71,11 +81,16 @@ type World struct {
 	scripted map[Op][]Fault
 	outage   error
 	watchers map[*watcher]struct{}
+
+	capacity   map[string]int // nil: any subnet, unlimited
+	images     []Image
+	targets    map[string]map[string]bool // provider ids by target
+	anyTargets bool                       // one that is not there is made when it is named
 }
 
 // New makes an empty world.
 func New(cfg Config) *World {
-	return &World{
+	w := &World{
 		cfg:      cfg,
 		shelves:  map[provider.Scope]*shelf{},
 		byName:   map[string]*row{},
@@ -83,7 +98,16 @@ func New(cfg Config) *World {
 		counts:   map[drawKey]uint64{},
 		scripted: map[Op][]Fault{},
 		watchers: map[*watcher]struct{}{},
+		capacity: maps.Clone(cfg.Capacity),
+		images:   slices.Clone(cfg.Images),
+		targets:  map[string]map[string]bool{},
+
+		anyTargets: cfg.Targets == nil,
 	}
+	for _, target := range cfg.Targets {
+		w.targets[target] = map[string]bool{}
+	}
+	return w
 }
 
 // Open returns a handle on the VMs of one scope. name tells the handles apart in

@@ -18,6 +18,8 @@ import (
 var scope = provider.Scope{ClusterID: "c", Shard: "s"}
 
 func harness(cfg fake.Config) providertest.Harness {
+	cfg.Capacity = map[string]int{"subnet-a": 100, "subnet-b": 5}
+	cfg.Images, cfg.Targets = images(), []string{}
 	return providertest.Harness{
 		Around: synctest.Test,
 		New: func(*testing.T) providertest.World {
@@ -27,6 +29,10 @@ func harness(cfg fake.Config) providertest.Harness {
 				Kill:     func(_ *testing.T, vm provider.VM) { w.Kill(vm.ID) },
 				Plant:    func(_ *testing.T, tags map[string]string) { w.Plant(tags) },
 				Patience: time.Minute,
+
+				Subnet: "subnet-b", Images: imageCases(),
+				Target:        func(t *testing.T) string { w.AddTarget(t.Name()); return t.Name() },
+				MissingTarget: "nowhere",
 			}
 		},
 	}

@@ -70,6 +70,7 @@ type request struct {
 	op      Op
 	ref     provider.Ref
 	subnet  string
+	target  string
 	takes   Span
 	mutates bool
 }

@@ -77,7 +77,7 @@ func (w *World) create(scope provider.Scope, spec provider.Spec) (provider.VM, e
 	if rows := w.shelf(scope).withID(spec.ID); len(rows) > 0 {
 		return rows[0].snapshot(), nil
 	}
-	if limit, ok := w.cfg.Capacity[spec.Subnet]; w.cfg.Capacity != nil {
+	if limit, ok := w.capacity[spec.Subnet]; w.capacity != nil {
 		if !ok {
 			return provider.VM{}, fmt.Errorf("%w: subnet %q does not exist", provider.ErrInvalid, spec.Subnet)
 		}

@@ -41,6 +41,18 @@ type World struct {
 
 	// BadArgs are args that Create must refuse as ErrInvalid; nil: any go.
 	BadArgs map[string]any
+
+	// What the optional parts of a provider are tested by. A world must have it
+	// if its provider offers the part.
+
+	// Subnet is an empty one of limited size, for provider.SubnetCapacity.
+	Subnet string
+	// Images are questions and answers for provider.ImageResolver.
+	Images []ImageCase
+	// Target makes an empty target for provider.LoadBalancer; MissingTarget is
+	// the name of one that does not exist.
+	Target        func(t *testing.T) string
+	MissingTarget string
 }
 
 // Harness makes worlds.
@@ -82,6 +94,11 @@ func Run(t *testing.T, h Harness) {
 		{"WatchDeath", testWatchDeath},
 		{"WatchDeathFromElsewhere", testWatchDeathFromElsewhere},
 		{"WatchEnds", testWatchEnds},
+		{"SubnetCapacity", testSubnetCapacity},
+		{"Images", testImages},
+		{"LoadBalancer", testLoadBalancer},
+		{"LoadBalancerRefusals", testLoadBalancerRefusals},
+		{"LoadBalancerGuard", testLoadBalancerGuard},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if h.Parallel > 0 {

@@ -1,0 +1,179 @@
+package providertest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// ImageCase is a question to a provider.ImageResolver and its answer.
+type ImageCase struct {
+	Query provider.ImageQuery
+	Want  string // empty: there is no such image
+}
+
+// offered returns the part of the provider that is tested, and skips the test of
+// a provider that has none. One that has it needs a world that can test it.
+func offered[T any](t *testing.T, s *shard, testable bool, field string) T {
+	t.Helper()
+	part, ok := s.Provider.(T)
+	if !ok {
+		t.Skip("the provider does not offer it")
+	}
+	if !testable {
+		t.Fatalf("the provider offers it, and the world has no %s to test it by", field)
+	}
+	return part
+}
+
+func testSubnetCapacity(t *testing.T, s *shard) {
+	p := offered[provider.SubnetCapacity](t, s, s.Subnet != "", "Subnet")
+	free := func() int {
+		t.Helper()
+		got, err := p.FreeAddresses(t.Context(), []string{s.Subnet, "no-such-subnet"})
+		if err != nil {
+			t.Fatalf("free addresses: %v", err)
+		}
+		if _, ok := got["no-such-subnet"]; ok || len(got) != 1 {
+			t.Fatalf("free addresses of a subnet, and of one that does not exist: %v", got)
+		}
+		return got[s.Subnet]
+	}
+	before := free()
+	if before < 1 {
+		t.Fatalf("%d free addresses in an empty subnet", before)
+	}
+	spec := s.spec(t, s.scope)
+	spec.Subnet = s.Subnet
+	vm, err := s.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatalf("create: %v", err)
+	}
+	if after := free(); after >= before {
+		t.Errorf("%d addresses free before a VM was made, %d after", before, after)
+	}
+	if got, err := p.FreeAddresses(t.Context(), nil); err != nil || len(got) != 0 {
+		t.Errorf("free addresses of no subnet: %v, %v", got, err)
+	}
+	removal(t, s, s.await(t, s, vm.Ref(), provider.StateRunning))
+	if again := free(); again != before {
+		t.Errorf("%d addresses free before a VM came and went, %d after", before, again)
+	}
+}
+
+func testImages(t *testing.T, s *shard) {
+	p := offered[provider.ImageResolver](t, s, len(s.Images) > 0, "Images")
+	for _, c := range s.Images {
+		got, err := p.ResolveImage(t.Context(), c.Query)
+		if c.Want == "" {
+			if !isNotFound(err) {
+				t.Errorf("%+v: %q, %v; want ErrNotFound", c.Query, got, err)
+			}
+			continue
+		}
+		if err != nil || got != c.Want {
+			t.Errorf("%+v: %q, %v; want %q", c.Query, got, err, c.Want)
+		}
+	}
+	unknown := provider.ImageQuery{Filters: []provider.ImageFilter{{Name: "no-such-property", Values: []string{"*"}}}}
+	if got, err := p.ResolveImage(t.Context(), unknown); !errors.Is(err, provider.ErrInvalid) {
+		t.Errorf("a filter by a property that images don't have: %q, %v; want ErrInvalid", got, err)
+	}
+}
+
+func testLoadBalancer(t *testing.T, s *shard) {
+	p := offered[provider.LoadBalancer](t, s, s.Target != nil, "Target")
+	target := s.Target(t)
+	registered := func(want ...string) {
+		t.Helper()
+		slices.Sort(want)
+		if got, err := p.Targets(t.Context(), target); err != nil || !slices.Equal(got, want) {
+			t.Errorf("registered: %v, %v; want %v", got, err, want)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	registered()
+	a, b := s.create(t), s.create(t)
+	for range 2 { // each is idempotent
+		must(p.Register(t.Context(), target, a.Ref()))
+		registered(a.ProviderID)
+	}
+	must(p.Register(t.Context(), target, b.Ref()))
+	registered(a.ProviderID, b.ProviderID)
+	for range 2 {
+		must(p.Deregister(t.Context(), target, a.Ref()))
+		registered(b.ProviderID)
+	}
+	must(s.Delete(t.Context(), b.Ref()))
+	s.await(t, s, b.Ref(), provider.StateDeleted)
+	must(p.Deregister(t.Context(), target, b.Ref()))
+	registered()
+	must(p.Deregister(t.Context(), target, provider.Ref{ID: s.newID(t), ProviderID: "no-such-vm"}))
+}
+
+func testLoadBalancerRefusals(t *testing.T, s *shard) {
+	p := offered[provider.LoadBalancer](t, s, s.Target != nil, "Target")
+	target, vm := s.Target(t), s.create(t)
+	foreign := s.Open(t, provider.Scope{ClusterID: s.scope.ClusterID, Shard: "shard-2"}).(provider.LoadBalancer)
+	if err := foreign.Register(t.Context(), target, vm.Ref()); !errors.Is(err, provider.ErrInvalid) {
+		t.Errorf("register another shard's VM: %v, want ErrInvalid", err)
+	}
+	gone := s.create(t)
+	if err := s.Delete(t.Context(), gone.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	s.await(t, s, gone.Ref(), provider.StateDeleted)
+	if err := p.Register(t.Context(), target, gone.Ref()); !errors.Is(err, provider.ErrInvalid) {
+		t.Errorf("register a VM that is gone: %v, want ErrInvalid", err)
+	}
+	missing := s.MissingTarget
+	_, listErr := p.Targets(t.Context(), missing)
+	for name, err := range map[string]error{
+		"register": p.Register(t.Context(), missing, vm.Ref()), "deregister": p.Deregister(t.Context(), missing, vm.Ref()), "targets": listErr,
+	} {
+		if !isNotFound(err) {
+			t.Errorf("%s with a target that does not exist: %v, want ErrNotFound", name, err)
+		}
+	}
+	if ids, err := p.Targets(t.Context(), target); err != nil || len(ids) != 0 {
+		t.Errorf("refused registrations left %v, %v", ids, err)
+	}
+}
+
+// testLoadBalancerGuard has a guard refuse: nothing may change, and the refusal
+// is the answer.
+func testLoadBalancerGuard(t *testing.T, s *shard) {
+	p := offered[provider.LoadBalancer](t, s, s.Target != nil, "Target")
+	target, in, out := s.Target(t), s.create(t), s.create(t)
+	if err := p.Register(t.Context(), target, in.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	refusal := errors.New("not the leader")
+	refused := provider.WithGuard(t.Context(), func(context.Context) error { return refusal })
+	if err := p.Register(refused, target, out.Ref()); err != refusal { //nolint:errorlint // as it is, not wrapped
+		t.Errorf("register against the guard: %v, want the guard's own error", err)
+	}
+	if err := p.Deregister(refused, target, in.Ref()); err != refusal { //nolint:errorlint // as it is, not wrapped
+		t.Errorf("deregister against the guard: %v, want the guard's own error", err)
+	}
+	if ids, err := p.Targets(refused, target); err != nil || !slices.Equal(ids, []string{in.ProviderID}) {
+		t.Errorf("registered after refusals: %v, %v; want %s alone", ids, err, in.ProviderID)
+	}
+	asked := 0
+	permitted := provider.WithGuard(t.Context(), func(context.Context) error { asked++; return nil })
+	if err := p.Register(permitted, target, out.Ref()); err != nil || asked == 0 {
+		t.Errorf("register: %v, after asking the guard %d times", err, asked)
+	}
+	asked = 0
+	if err := p.Deregister(permitted, target, out.Ref()); err != nil || asked == 0 {
+		t.Errorf("deregister: %v, after asking the guard %d times", err, asked)
+	}
+}
