@@ -251,7 +251,7 @@ func (l *Loop) glance(ctx context.Context, r fleet.Instance) {
 }
 
 func (l *Loop) deleteVM(ctx context.Context, ref provider.Ref) error {
-	free, err := l.slot(ctx, l.deletes)
+	free, err := l.deletes.take(ctx)
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (l *Loop) deleteVM(ctx context.Context, ref provider.Ref) error {
 
 // requestDelete is for who holds a slot already.
 func (l *Loop) requestDelete(ctx context.Context, ref provider.Ref) error {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.requestTimeout())
 	defer cancel()
 	return l.cfg.Provider.Delete(ctx, ref)
 }
@@ -273,7 +273,7 @@ func (l *Loop) bury(ctx context.Context, a plan.Action) error {
 
 // prune removes a tombstone.
 func (l *Loop) prune(ctx context.Context, a plan.Action) error {
-	free, err := l.slot(ctx, l.writes)
+	free, err := l.writes.take(ctx)
 	if err != nil {
 		return err
 	}
@@ -312,7 +312,7 @@ func (l *Loop) move(ctx context.Context, id fleet.InstanceID, to fleet.Phase, re
 
 // update changes a record. One that has moved on is no error.
 func (l *Loop) update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (fleet.Instance, error) {
-	free, err := l.slot(ctx, l.writes)
+	free, err := l.writes.take(ctx)
 	if err != nil {
 		return fleet.Instance{}, err
 	}
@@ -325,15 +325,5 @@ func (l *Loop) update(ctx context.Context, id fleet.InstanceID, change func(*fle
 		return fleet.Instance{}, because(ReasonStorage, err)
 	default:
 		return r, nil
-	}
-}
-
-// slot waits for one of a bounded number of slots.
-func (l *Loop) slot(ctx context.Context, slots chan struct{}) (free func(), err error) {
-	select {
-	case slots <- struct{}{}:
-		return func() { <-slots }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
 }

@@ -131,8 +131,8 @@ type Config struct {
 	// not block, and may be called by several goroutines.
 	Report func(Problem)
 	// Changed is told when what can be said about an instance has changed: its
-	// record, its VM, its health. id is empty when the whole group is meant. It
-	// must not block, and may be called by several goroutines. Optional.
+	// record, its VM, its health. id is empty when the whole group is meant, and
+	// key is zero too when every group is. It must not block, and may be called by several goroutines. Optional.
 	Changed func(key fleet.GroupKey, id fleet.InstanceID)
 	Logger  *slog.Logger
 }
@@ -152,11 +152,6 @@ func (c Config) check() error {
 	need(c.NewID != nil, "NewID", "a function")
 	need(c.Report != nil, "Report", "a function")
 	need(c.Logger != nil, "Logger", "a logger")
-	need(c.CreateRate.PerSecond >= 0, "CreateRate.PerSecond", "0 or more")
-	need(c.CreateRate.PerSecond == 0 || c.CreateRate.Burst >= 1, "CreateRate.Burst", "at least 1")
-	need(c.CreateRate.Concurrency >= 1, "CreateRate.Concurrency", "at least 1")
-	need(c.RequestTimeout > 0, "RequestTimeout", "more than 0")
-	need(c.SweepInterval > 0, "SweepInterval", "more than 0")
 	need(c.FirstSweep > 0, "FirstSweep", "more than 0")
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.tuning().check())...)
 }

@@ -127,7 +127,7 @@ func (l *Loop) create(ctx context.Context, spec provider.Spec, subnets []string)
 }
 
 func (l *Loop) createIn(ctx context.Context, spec provider.Spec, subnet string) (provider.VM, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.requestTimeout())
 	defer cancel()
 	spec.Subnet = subnet
 	return l.cfg.Provider.Create(ctx, spec)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -20,8 +21,10 @@ type Loop struct {
 	cfg     Config
 	log     *slog.Logger
 	limiter *rate.Limiter
-	deletes chan struct{} // slots for the provider's deletes
-	writes  chan struct{} // slots for the store writes that are not part of a create
+	tuning  atomic.Pointer[Tuning]
+	retuned chan struct{} // holds at most one: the sweep's interval may have changed
+	deletes *slots        // for the provider's deletes
+	writes  *slots        // for the store writes that are not part of a create
 	woken   chan struct{} // holds at most one: there is something to do
 	workers sync.WaitGroup
 
@@ -56,16 +59,13 @@ func New(cfg Config) (*Loop, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	limit := rate.Inf
-	if cfg.CreateRate.PerSecond > 0 {
-		limit = rate.Limit(cfg.CreateRate.PerSecond)
-	}
-	return &Loop{
+	l := &Loop{
 		cfg:       cfg,
 		log:       cfg.Logger,
-		limiter:   rate.NewLimiter(limit, cfg.CreateRate.Burst),
-		deletes:   make(chan struct{}, cfg.CreateRate.Concurrency),
-		writes:    make(chan struct{}, maxWrites),
+		limiter:   rate.NewLimiter(cfg.CreateRate.limit(), cfg.CreateRate.Burst),
+		deletes:   newSlots(cfg.CreateRate.Concurrency),
+		writes:    newSlots(maxWrites),
+		retuned:   make(chan struct{}, 1),
 		woken:     make(chan struct{}, 1),
 		resumable: map[fleet.InstanceID]bool{},
 		tracks:    map[fleet.InstanceID]*track{},
@@ -78,7 +78,10 @@ func New(cfg Config) (*Loop, error) {
 		urgent:    newAsker(),
 		polls:     newAsker(),
 		orphans:   newOrphanage(),
-	}, nil
+	}
+	t := cfg.tuning()
+	l.tuning.Store(&t)
+	return l, nil
 }
 
 // maxWrites bounds the store writes under way, so that the end of a large group

@@ -150,7 +150,7 @@ func (l *Loop) removeOrphans(ctx context.Context, doomed []provider.VM) {
 // removeOrphan deletes a VM that no record means, if it is still there and still
 // nobody's.
 func (l *Loop) removeOrphan(ctx context.Context, vm provider.VM) error {
-	free, err := l.slot(ctx, l.deletes)
+	free, err := l.deletes.take(ctx)
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ type launch struct {
 // is held.
 func (l *Loop) dispatch(ctx context.Context, now time.Time) {
 	l.createAt = time.Time{}
-	for l.creating < l.cfg.CreateRate.Concurrency && len(l.queue.turn) > 0 && ctx.Err() == nil {
+	for l.creating < l.tuning.Load().CreateRate.Concurrency && len(l.queue.turn) > 0 && ctx.Err() == nil {
 		r := l.limiter.ReserveN(now, 1)
 		if wait := r.DelayFrom(now); wait > 0 {
 			r.CancelAt(now)

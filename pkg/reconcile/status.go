@@ -107,7 +107,7 @@ type answer struct {
 // status asks about some VMs. What a List does not show is not found: the broken
 // stream was the first sign of it, and this is the second.
 func (l *Loop) status(ctx context.Context, refs []provider.Ref) []answer {
-	ctx, cancel := context.WithTimeout(ctx, min(statusTimeout, l.cfg.RequestTimeout))
+	ctx, cancel := context.WithTimeout(ctx, min(statusTimeout, l.requestTimeout()))
 	defer cancel()
 	if len(refs) <= listAbove {
 		return l.getAll(ctx, refs)
@@ -178,7 +178,7 @@ func (l *Loop) getAll(ctx context.Context, refs []provider.Ref) []answer {
 }
 
 func (l *Loop) get(ctx context.Context, ref provider.Ref) answer {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.requestTimeout())
 	defer cancel()
 	a := answer{id: ref.ID, sight: sight{asked: time.Now()}}
 	a.vm, a.err = l.cfg.Provider.Get(ctx, ref)
@@ -191,7 +191,7 @@ func (l *Loop) get(ctx context.Context, ref provider.Ref) answer {
 }
 
 func (l *Loop) list(ctx context.Context) ([]provider.VM, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.requestTimeout())
 	defer cancel()
 	return l.cfg.Provider.List(ctx)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -90,12 +91,32 @@ func (c *census) match(r fleet.Instance, vms []provider.VM) {
 
 // sweepAll sweeps until ctx ends.
 func (l *Loop) sweepAll(ctx context.Context) {
-	wait := min(l.cfg.FirstSweep, l.cfg.SweepInterval)
-	for n := 0; sleep(ctx, wait); n++ {
+	most := l.cfg.FirstSweep
+	for n := 0; l.awaitSweep(ctx, time.Now(), most); n++ {
 		if err := l.sweep(ctx, n); err != nil {
 			l.fail(ctx, fmt.Errorf("sweep: %w", err), fleet.GroupKey{}, "")
 		}
-		wait = l.cfg.SweepInterval
+		most = longest
+	}
+}
+
+// longest is no bound at all.
+const longest = time.Duration(math.MaxInt64)
+
+// awaitSweep waits for the sweep's interval, as it is by then, since the last one
+// ended, and for most at most. It reports false when ctx ended first.
+func (l *Loop) awaitSweep(ctx context.Context, last time.Time, most time.Duration) bool {
+	for {
+		due, stop := after(last.Add(min(most, l.tuning.Load().SweepInterval)))
+		select {
+		case <-due:
+			return true
+		case <-ctx.Done():
+			stop()
+			return false
+		case <-l.retuned:
+			stop()
+		}
 	}
 }
 
@@ -126,6 +147,7 @@ func (l *Loop) sweep(ctx context.Context, n int) error {
 	l.mu.Unlock()
 	if before && !after {
 		l.log.Info("the records account for the VMs again, going on")
+		l.changed(fleet.GroupKey{}, "")
 	}
 	l.tell(problem)
 	l.tellMalformed()
@@ -225,6 +247,7 @@ func (l *Loop) adoptFound(ctx context.Context, p pair, now time.Time) {
 		t.done(err, time.Now())
 		l.mark(key)
 		l.mu.Unlock()
+		l.changed(key, p.record.ID)
 		l.fail(ctx, err, key, p.record.ID)
 	})
 }
