@@ -97,32 +97,40 @@ type leaf struct {
 	random io.Reader
 }
 
-// issue fills in and signs template. A certificate never outlives its CA: past
-// that moment it would verify nowhere.
+// issue fills in and signs template.
 func (ca *CA) issue(template *x509.Certificate, l leaf) (*x509.Certificate, error) {
 	if len(l.key) != ed25519.PublicKeySize {
 		return nil, fmt.Errorf("public key of %d bytes: want an Ed25519 key of %d", len(l.key), ed25519.PublicKeySize)
 	}
-	if l.ttl < time.Second {
-		return nil, fmt.Errorf("ttl %s: want at least 1s", l.ttl)
-	}
-	if !l.now.Before(ca.cert.NotAfter) {
-		return nil, fmt.Errorf("%w: the CA of cluster %s expired at %s: put a new CA in its place", ErrExpired, ca.Cluster(), ca.cert.NotAfter.Format(time.RFC3339))
-	}
-	number, err := newSerial(l.random)
-	if err != nil {
+	if err := ca.fill(template, l.now, l.ttl, l.random); err != nil {
 		return nil, err
 	}
-	start := l.now.UTC().Truncate(time.Second)
+	return sign(template, ca.cert, l.key, ca.key)
+}
+
+// fill gives template what every leaf has beside its names. A certificate never
+// outlives its CA: past that moment it would verify nowhere.
+func (ca *CA) fill(template *x509.Certificate, now time.Time, ttl time.Duration, random io.Reader) error {
+	if ttl < time.Second {
+		return fmt.Errorf("ttl %s: want at least 1s", ttl)
+	}
+	if !now.Before(ca.cert.NotAfter) {
+		return fmt.Errorf("%w: the CA of cluster %s expired at %s: put a new CA in its place", ErrExpired, ca.Cluster(), ca.cert.NotAfter.Format(time.RFC3339))
+	}
+	number, err := newSerial(random)
+	if err != nil {
+		return err
+	}
+	start := now.UTC().Truncate(time.Second)
 	template.SerialNumber = number
 	template.NotBefore = start.Add(-Backdate)
-	template.NotAfter = start.Add(l.ttl)
+	template.NotAfter = start.Add(ttl)
 	if template.NotAfter.After(ca.cert.NotAfter) {
 		template.NotAfter = ca.cert.NotAfter
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.BasicConstraintsValid = true
-	return sign(template, ca.cert, l.key, ca.key)
+	return nil
 }
 
 func checkAddresses(names []string, addrs []netip.Addr) ([]net.IP, error) {

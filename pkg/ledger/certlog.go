@@ -1,0 +1,65 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
+)
+
+// Certificate is what is kept of a certificate that was issued.
+type Certificate struct {
+	Name   string    `json:"name"`   // of the file that it went into
+	Serial string    `json:"serial"` // hex
+	Expiry time.Time `json:"expiry"`
+}
+
+// CertificateBatch are the certificates that one instance was issued at one time.
+type CertificateBatch struct {
+	Tenant       string           `json:"tenant"`
+	Instance     fleet.InstanceID `json:"instance"`
+	IssuedAt     time.Time        `json:"issued_at"`
+	Certificates []Certificate    `json:"certificates"`
+}
+
+// timestamp sorts by time and has no dot, which divides the parts of a key.
+const timestamp = "20060102T150405"
+
+// certlogKey is "certlog/{shard}/{tenant}.{timestamp}.{id}.json".
+func (l *Ledger) certlogKey(b CertificateBatch) string {
+	at := b.IssuedAt.UTC()
+	return fmt.Sprintf("certlog/%s/%s.%s%09dZ.%s%s", l.cfg.Shard, b.Tenant, at.Format(timestamp), at.Nanosecond(), b.Instance.StorageKey(), suffix)
+}
+
+// LogCertificates appends a batch to the log of issued certificates, which is
+// never read back: it is for people. The batch is durable when the error is nil.
+// A batch of the same instance and the same nanosecond is ErrConflict, unless it
+// is this very one. It settles a lost reply until ctx ends.
+func (l *Ledger) LogCertificates(ctx context.Context, b CertificateBatch) error {
+	if err := l.logCertificates(ctx, b); err != nil {
+		return fmt.Errorf("log the certificates of instance %s: %w", b.Instance, err)
+	}
+	return nil
+}
+
+func (l *Ledger) logCertificates(ctx context.Context, b CertificateBatch) error {
+	if _, err := fleet.ParseID(string(b.Instance)); err != nil {
+		return err
+	}
+	if err := fleet.CheckName(b.Tenant); err != nil {
+		return fmt.Errorf("tenant: %w", err)
+	}
+	if len(b.Certificates) == 0 {
+		return errors.New("no certificates")
+	}
+	body, err := json.Marshal(b)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	_, err = object.Settle(ctx, l.cfg.Store, l.certlogKey(b), body, object.IfAbsent())
+	return err
+}
