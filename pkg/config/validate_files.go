@@ -44,6 +44,7 @@ func (v *validator) files(path string, set map[string]fleet.File) {
 			v.file(p, name, file)
 		}
 	}
+	v.sharedKeys(path, set)
 }
 
 const maxFiles = 200
@@ -115,6 +116,33 @@ func (v *validator) certificateFile(path string, f fleet.File) {
 	if err := files.CheckKeyName(f.Key.Name); err != nil {
 		v.addf(path+".key.name", "%s", err)
 	}
+	if f.Key.Algorithm != "" {
+		v.oneOf(path+".key.algorithm", f.Key.Algorithm, fleet.KeyEd25519, fleet.KeyECDSAP256)
+	}
+}
+
+// sharedKeys refuses files that name one key and want it in different ways.
+func (v *validator) sharedKeys(path string, files map[string]fleet.File) {
+	first := map[string]string{} // by key: the file that named it first
+	for _, name := range sortedKeys(files) {
+		key := files[name].Key
+		if key == nil {
+			continue
+		}
+		other, ok := first[key.Name]
+		if !ok {
+			first[key.Name] = name
+		} else if algorithm(*files[other].Key) != algorithm(*key) {
+			v.addf(join(path, name)+".key.algorithm", "%q, but %s wants the key %s as %q", algorithm(*key), other, key.Name, algorithm(*files[other].Key))
+		}
+	}
+}
+
+func algorithm(k fleet.FileKey) string {
+	if k.Algorithm == "" {
+		return fleet.KeyEd25519
+	}
+	return k.Algorithm
 }
 
 // secretFile keeps the secrets that the cluster's identity rests on from being

@@ -49,6 +49,13 @@ type File struct {
 
 // FileKey says who holds the private key of a certificate file.
 type FileKey struct {
-	Source string `json:"source"` // agent
-	Name   string `json:"name"`
+	Source    string `json:"source"` // agent
+	Name      string `json:"name"`
+	Algorithm string `json:"algorithm,omitempty"` // ed25519 (also if empty) | ecdsa-p256
 }
+
+// The algorithms of a FileKey.
+const (
+	KeyEd25519   = "ed25519"
+	KeyECDSAP256 = "ecdsa-p256"
+)
