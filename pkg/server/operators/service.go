@@ -74,12 +74,15 @@ type Config struct {
 	// Shard returns the current term's shard, or an error that tells the caller
 	// where the leader is.
 	Shard func() (Shard, error)
+	// Watches returns what the current term's watches follow, or the same error.
+	Watches func() (*Watches, error)
 }
 
 // Service implements OperatorService. Safe for concurrent use.
 type Service struct {
 	nstancev1.UnimplementedOperatorServiceServer
-	cfg Config
+	cfg     Config
+	streams streams
 }
 
 // New returns a service that serves cfg.Shard.

@@ -1,0 +1,519 @@
+package operators_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/operators"
+	"github.com/nstance/nstance/pkg/watch"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// shard is a shard of plain values.
+type shard struct {
+	operators.Shard // what a watch does not ask for
+	mu              sync.Mutex
+	groups          map[fleet.GroupKey]fleet.Group
+	instances       map[fleet.InstanceID]fleet.Instance
+	health          map[fleet.InstanceID]operators.Health
+	problems        watch.Feed[operators.Problem]
+	asked           int // for the instances of a group
+	over            bool
+}
+
+func (s *shard) locked(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *shard) Keys() (keys []fleet.GroupKey) {
+	s.locked(func() {
+		for k := range s.groups {
+			keys = append(keys, k)
+		}
+	})
+	return keys
+}
+
+func (s *shard) Group(key fleet.GroupKey) (g fleet.Group, ok bool) {
+	s.locked(func() { g, ok = s.groups[key] })
+	return g, ok
+}
+
+func (s *shard) GroupETag(key fleet.GroupKey) string { return "etag of " + key.String() }
+
+func (s *shard) GroupTrouble(fleet.GroupKey) operators.Trouble { return operators.Trouble{} }
+
+func (s *shard) Instances() (all []fleet.Instance) {
+	s.locked(func() {
+		for _, i := range s.instances {
+			all = append(all, i)
+		}
+	})
+	return all
+}
+
+func (s *shard) GroupInstances(key fleet.GroupKey) []fleet.Instance {
+	s.locked(func() { s.asked++ })
+	return slices.DeleteFunc(s.Instances(), func(i fleet.Instance) bool { return i.GroupKey() != key })
+}
+
+func (s *shard) Instance(id fleet.InstanceID) (i fleet.Instance, ok bool) {
+	s.locked(func() { i, ok = s.instances[id] })
+	return i, ok
+}
+
+func (s *shard) Health(id fleet.InstanceID) (h operators.Health) {
+	s.locked(func() { h = s.health[id] })
+	return h
+}
+
+func (s *shard) put(i fleet.Instance) {
+	s.locked(func() { s.instances[i.ID] = i })
+}
+
+// fixture is a service on a shard, inside a test's bubble.
+type fixture struct {
+	*shard
+	t       *testing.T
+	service *operators.Service
+	watches *operators.Watches
+	end     context.CancelFunc // of the term
+}
+
+func newFixture(t *testing.T) *fixture {
+	ctx, end := context.WithCancel(t.Context())
+	s := &shard{
+		groups: map[fleet.GroupKey]fleet.Group{}, instances: map[fleet.InstanceID]fleet.Instance{},
+		health: map[fleet.InstanceID]operators.Health{},
+	}
+	f := &fixture{shard: s, t: t, end: end}
+	f.watches = operators.NewWatches(operators.WatchesConfig{
+		Shard: s, Done: ctx.Done(), Now: time.Now,
+		Problems: func(tenant string) *watch.Reader[operators.Problem] {
+			return s.problems.Subscribe(func(p operators.Problem) bool { return p.Group.Tenant == tenant }, nil, operators.MaxPendingProblems)
+		},
+	})
+	led := func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.over {
+			return rpc.Unavailable.Errorf("somebody else leads")
+		}
+		return nil
+	}
+	f.service = operators.New(operators.Config{
+		Shard:   func() (operators.Shard, error) { return s, led() },
+		Watches: func() (*operators.Watches, error) { return f.watches, led() },
+	})
+	done := make(chan struct{})
+	go func() { defer close(done); f.watches.Run(ctx) }()
+	t.Cleanup(func() { end(); <-done })
+	return f
+}
+
+func (f *fixture) group(tenant, name string, size int) fleet.GroupKey {
+	key := fleet.GroupKey{Tenant: tenant, Name: name}
+	f.locked(func() { f.groups[key] = fleet.Group{Key: key, Size: size} })
+	return key
+}
+
+func record(n int, tenant, group string, phase fleet.Phase) fleet.Instance {
+	return fleet.Instance{ID: fleet.InstanceID(fmt.Sprintf("knd%026d", n)), Tenant: tenant, Group: group, Phase: phase}
+}
+
+// wire is the server's end of a stream. Its reader takes what is sent unless it
+// is stopped; then a send waits until the stream ends, as gRPC's does.
+type wire[T any] struct {
+	grpc.ServerStream
+	ctx  context.Context
+	stop context.CancelFunc // the stream's end
+	err  error              // of the handler, once done is closed
+	done chan struct{}
+
+	mu      sync.Mutex
+	sent    []*T
+	stopped bool
+}
+
+func (w *wire[T]) Context() context.Context     { return w.ctx }
+func (w *wire[T]) SendHeader(metadata.MD) error { return nil }
+func (w *wire[T]) Send(m *T) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		w.mu.Unlock()
+		<-w.ctx.Done()
+		w.mu.Lock()
+		return errors.New("the stream is done")
+	}
+	w.sent = append(w.sent, m)
+	return nil
+}
+
+func (w *wire[T]) halt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+}
+
+// take returns what was sent since the last time.
+func (w *wire[T]) take() []*T {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := w.sent
+	w.sent = nil
+	return out
+}
+
+// open calls a watch as an operator.
+func open[T any](f *fixture, tenant, id string, call func(grpc.ServerStreamingServer[T]) error) *wire[T] {
+	ctx, stop := context.WithCancel(rpc.WithCaller(f.t.Context(), pki.Caller{Role: pki.RoleOperator, Tenant: tenant, ID: id}))
+	w := &wire[T]{ctx: ctx, stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		defer stop() // gRPC ends a stream with its handler
+		w.err = call(w)
+	}()
+	f.t.Cleanup(func() { stop(); <-w.done })
+	return w
+}
+
+func (f *fixture) watchGroups(tenant string) *wire[nstancev1.WatchGroupsResponse] {
+	return open(f, tenant, "opr", func(s grpc.ServerStreamingServer[nstancev1.WatchGroupsResponse]) error {
+		return f.service.WatchGroups(&nstancev1.WatchGroupsRequest{}, s)
+	})
+}
+
+func (f *fixture) watchInstances(tenant string) *wire[nstancev1.WatchInstancesResponse] {
+	return open(f, tenant, "opr", func(s grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse]) error {
+		return f.service.WatchInstances(&nstancev1.WatchInstancesRequest{}, s)
+	})
+}
+
+func (f *fixture) watchErrors(tenant string) *wire[nstancev1.WatchErrorsResponse] {
+	return open(f, tenant, "opr", func(s grpc.ServerStreamingServer[nstancev1.WatchErrorsResponse]) error {
+		return f.service.WatchErrors(&nstancev1.WatchErrorsRequest{}, s)
+	})
+}
+
+// told are group events in words.
+func told(events []*nstancev1.WatchGroupsResponse) (words []string) {
+	for _, e := range events {
+		switch e.GetType() {
+		case nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END:
+			words = append(words, "end")
+		case nstancev1.EventType_EVENT_TYPE_DELETE:
+			words = append(words, "-"+e.GetKey())
+		default:
+			words = append(words, fmt.Sprintf("%s:%d/%d", e.GetGroup().GetKey(), e.GetGroup().GetActualSize(), e.GetGroup().GetSize()))
+		}
+	}
+	return words
+}
+
+// seen are instance events in words.
+func seen(events []*nstancev1.WatchInstancesResponse) (words []string) {
+	for _, e := range events {
+		if e.GetType() == nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END {
+			words = append(words, "end")
+			continue
+		}
+		phase := strings.ToLower(strings.TrimPrefix(e.GetInstance().GetPhase().String(), "INSTANCE_PHASE_"))
+		words = append(words, strings.TrimLeft(e.GetInstance().GetId(), "knd0")+" "+phase)
+	}
+	return words
+}
+
+func same(t *testing.T, have []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(have, want) {
+		t.Errorf("told %q, want %q", have, want)
+	}
+}
+
+func TestWatchGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		web, _ := f.group("default", "web", 2), f.group("default", "db", 0)
+		other := f.group("prod", "web", 7)
+		w := f.watchGroups("default")
+		same(t, told(w.take()), "db:0/0", "web:0/2", "end")
+
+		// An instance runs and reports; then it only reports on.
+		i := record(1, "default", "web", fleet.Running)
+		f.put(i)
+		f.watches.Changed(web, i.ID)
+		time.Sleep(time.Second)
+		if have := w.take(); len(have) != 1 || have[0].GetGroup().GetPendingSize() != 1 {
+			t.Errorf("told %v", have)
+		}
+		for n := range 5 {
+			f.locked(func() { f.health[i.ID] = operators.Health{Connected: true, LastReportAt: time.Now()} })
+			f.watches.Changed(web, i.ID)
+			f.watches.Changed(other, "")
+			time.Sleep(time.Second)
+			if have := told(w.take()); n > 0 {
+				same(t, have)
+			} else {
+				same(t, have, "web:1/2")
+			}
+		}
+
+		// A group that is not wanted any more is gone with its last instance.
+		f.locked(func() { delete(f.groups, web) })
+		f.watches.Changed(fleet.GroupKey{}, "")
+		time.Sleep(time.Second)
+		same(t, told(w.take()), "web:1/0")
+		i.Phase = fleet.Deleted
+		f.put(i)
+		f.watches.Changed(web, i.ID)
+		time.Sleep(time.Second)
+		same(t, told(w.take()), "-web")
+	})
+}
+
+// TestWatchInstances: what leaves is told of until it is gone, and no more often
+// than something of it is new.
+func TestWatchInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		for n, phase := range []fleet.Phase{fleet.Pending, fleet.Running, fleet.Draining, fleet.Deleting, fleet.Deleted} {
+			f.put(record(n+1, "default", "web", phase))
+		}
+		f.put(record(9, "prod", "web", fleet.Draining))
+		w := f.watchInstances("default")
+		same(t, seen(w.take()), "3 draining", "4 deleting", "end")
+
+		change := func(i fleet.Instance) {
+			f.put(i)
+			f.watches.Changed(i.GroupKey(), i.ID)
+			time.Sleep(time.Second)
+		}
+		change(record(2, "default", "web", fleet.Running))
+		same(t, seen(w.take()))
+		change(record(2, "default", "web", fleet.Draining))
+		same(t, seen(w.take()), "2 draining")
+		f.locked(func() { f.health[record(2, "", "", "").ID] = operators.Health{LastReportAt: time.Now()} })
+		change(record(2, "default", "web", fleet.Draining))
+		same(t, seen(w.take())) // it only went on reporting
+		acked := record(2, "default", "web", fleet.Draining)
+		acked.Drain = &fleet.Drain{Reason: "expired", DeleteAt: time.Now()}
+		change(acked)
+		same(t, seen(w.take()), "2 draining")
+		change(record(2, "default", "web", fleet.Deleting))
+		change(record(2, "default", "web", fleet.Deleted))
+		change(record(9, "prod", "web", fleet.Deleted))
+		same(t, seen(w.take()), "2 deleting", "2 deleted")
+	})
+}
+
+// TestPrunedInstance: a record that goes was deleted, which is told once, to who
+// was told that it drains.
+func TestPrunedInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		for n := 1; n <= 3; n++ {
+			f.put(record(n, "default", "web", fleet.Draining))
+		}
+		w := f.watchInstances("default")
+		same(t, seen(w.take()), "1 draining", "2 draining", "3 draining", "end")
+		f.put(record(1, "default", "web", fleet.Deleted))
+		f.watches.Changed(fleet.GroupKey{}, record(1, "", "", "").ID)
+		time.Sleep(time.Second)
+		same(t, seen(w.take()), "1 deleted")
+		f.locked(func() { clear(f.instances) })
+		for n := 1; n <= 2; n++ { // that the third one is gone nobody says
+			f.watches.Changed(fleet.GroupKey{}, record(n, "", "", "").ID)
+		}
+		time.Sleep(time.Second)
+		events := w.take()
+		if same(t, seen(events), "2 deleted"); events[0].GetInstance().GetDeletedAt() == nil {
+			t.Errorf("told %v", events)
+		}
+		time.Sleep(2 * watch.ResyncInterval)
+		same(t, seen(w.take()), "3 deleted")
+		same(t, seen(f.watchInstances("default").take()), "end")
+	})
+}
+
+func TestWatchErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		w, other := f.watchErrors("default"), f.watchErrors("prod")
+		synctest.Wait()
+		f.problems.Publish(operators.Problem{
+			At: time.Now(), Reason: "ProviderError", Message: "no", Group: fleet.GroupKey{Tenant: "default", Name: "web"}, Instance: "knd1",
+		})
+		have := w.take()
+		if len(have) != 1 || have[0].GetReason() != "ProviderError" || have[0].GetMessage() != "no" || have[0].GetGroup() != "web" ||
+			have[0].GetInstanceId() != "knd1" || !have[0].GetAt().AsTime().Equal(time.Now()) {
+			t.Errorf("told %v", have)
+		}
+		if have := other.take(); len(have) > 0 {
+			t.Errorf("another tenant is told %v", have)
+		}
+	})
+}
+
+// TestSlowReaders: one who takes no event at all is cut off after a while, one
+// for whom too much waits as soon as the send under way ends, and nobody else.
+func TestSlowReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		web := f.group("default", "web", 1)
+		slow, quick, errs := f.watchGroups("default"), f.watchGroups("default"), f.watchErrors("default")
+		same(t, told(slow.take()), "web:0/1", "end")
+		slow.halt()
+		errs.halt()
+		for range operators.MaxPendingProblems + 2 {
+			f.problems.Publish(operators.Problem{Group: web})
+			synctest.Wait()
+		}
+		f.group("default", "web", 2)
+		f.watches.Changed(web, "")
+		time.Sleep(operators.SendLimit - time.Second)
+		for name, done := range map[string]chan struct{}{"groups": slow.done, "errors": errs.done} {
+			select {
+			case <-done:
+				t.Errorf("the watch of %s ended early: %v, %v", name, slow.err, errs.err)
+			default:
+			}
+		}
+		time.Sleep(2 * time.Second)
+		<-slow.done
+		<-errs.done
+		if !errors.Is(slow.err, rpc.Exhausted) || !errors.Is(errs.err, rpc.Exhausted) {
+			t.Errorf("the slow ones got %v and %v", slow.err, errs.err)
+		}
+		same(t, told(quick.take()), "web:0/1", "end", "web:0/2")
+	})
+}
+
+// TestEndOfTerm ends every watch, one that waits for its reader too, with the
+// word on where to go.
+func TestEndOfTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		web := f.group("default", "web", 1)
+		groups, instances, errs := f.watchGroups("default"), f.watchInstances("default"), f.watchErrors("default")
+		synctest.Wait()
+		groups.halt()
+		f.group("default", "web", 2)
+		f.watches.Changed(web, "")
+		time.Sleep(time.Second)
+		f.locked(func() { f.over = true })
+		f.end()
+		synctest.Wait()
+		for _, done := range []chan struct{}{groups.done, instances.done, errs.done} {
+			<-done
+		}
+		for _, err := range []error{groups.err, instances.err, errs.err} {
+			if !errors.Is(err, rpc.Unavailable) || err.Error() != "somebody else leads" {
+				t.Errorf("it ended with %v", err)
+			}
+		}
+		late := f.watchGroups("default")
+		<-late.done
+		if !errors.Is(late.err, rpc.Unavailable) {
+			t.Errorf("a later one: %v", late.err)
+		}
+	})
+}
+
+// TestTooMany: an operator, a tenant and all together have so many watches open
+// at most, and a watch that ends makes room.
+func TestTooMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		call := func(s grpc.ServerStreamingServer[nstancev1.WatchErrorsResponse]) error {
+			return f.service.WatchErrors(&nstancev1.WatchErrorsRequest{}, s)
+		}
+		refused := func(tenant, id, text string) {
+			t.Helper()
+			w := open(f, tenant, id, call)
+			<-w.done
+			if !errors.Is(w.err, rpc.Exhausted) || !strings.Contains(w.err.Error(), text) {
+				t.Errorf("one more of %s %s: %v", tenant, id, w.err)
+			}
+		}
+		var first *wire[nstancev1.WatchErrorsResponse]
+		for n := range operators.MaxWatchesPerOperator {
+			w := open(f, "a", "opr0", call)
+			if n == 0 {
+				first = w
+			}
+			synctest.Wait()
+		}
+		refused("a", "opr0", "operator opr0")
+		first.stop()
+		<-first.done
+		open(f, "a", "opr0", call)
+		for n := operators.MaxWatchesPerOperator; n < operators.MaxWatchesPerTenant; n++ {
+			open(f, "a", fmt.Sprint("opr", n), call)
+		}
+		synctest.Wait()
+		refused("a", "opr-new", "tenant a")
+		for n := operators.MaxWatchesPerTenant; n < operators.MaxWatches; n++ {
+			open(f, "b", fmt.Sprint("opr", n), call)
+		}
+		synctest.Wait()
+		refused("c", "opr0", "256")
+	})
+}
+
+// TestManyReports: however many instances change, and however many watch, a
+// group's status is made ten times a second at most, and never for nobody.
+func TestManyReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		web := f.group("default", "web", 5000)
+		for n := range 5000 {
+			f.put(record(n+1, "default", "web", fleet.Running))
+		}
+		storm := func() (asked int) {
+			f.locked(func() { f.asked = 0 })
+			for n := range 5000 {
+				id := record(n+1, "", "", "").ID
+				f.locked(func() { f.health[id] = operators.Health{LastReportAt: time.Now()} })
+				f.watches.Changed(web, id)
+				if n%5 == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			time.Sleep(time.Second)
+			f.locked(func() { asked = f.asked })
+			return asked
+		}
+		if asked := storm(); asked != 0 {
+			t.Errorf("nobody watches, and it was asked %d times", asked)
+		}
+		f.locked(func() { clear(f.health) })
+		w := f.watchGroups("default")
+		for range 10 {
+			f.watchGroups("prod")
+		}
+		synctest.Wait()
+		if asked := storm(); asked == 0 || asked > 25 {
+			t.Errorf("asked %d times in a second", asked)
+		}
+		events := w.take()
+		if last := events[len(events)-1].GetGroup(); last.GetActualSize() != 5000 {
+			t.Errorf("the last word is %v", last)
+		}
+	})
+}
