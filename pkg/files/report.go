@@ -1,0 +1,121 @@
+package files
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"time"
+)
+
+// Report is what is in a directory.
+type Report struct {
+	// ConfigHash is that of the set in place; empty when there is none, and when
+	// config.hash does not say so.
+	ConfigHash string
+	Files      []Status // of every file of the set, by name
+}
+
+// Status is what is known of one file of the set.
+type Status struct {
+	Name   string
+	SHA256 string // hex; empty: there is no regular file of that name
+	Leaf   *Leaf  // of a .crt file
+	Err    error  // the file is there and can't be read, or is not what its name says
+}
+
+// cached is what was read of a file, and how it looked then.
+type cached struct {
+	info   fs.FileInfo
+	status Status
+}
+
+// settled is how long ago a file must have been changed for its times to show
+// the next change.
+const settled = 2 * time.Second
+
+// Report looks at the disk: at the content of a file only when its time, size or
+// inode has changed since, so that it may be called every few seconds. While a
+// set is being taken over it does not wait but says what it said before.
+func (d *Dir) Report() Report {
+	d.latest.Lock()
+	defer d.latest.Unlock()
+	if !d.mu.TryLock() {
+		return d.last.clone()
+	}
+	defer d.mu.Unlock()
+	d.last = d.look()
+	return d.last.clone()
+}
+
+func (r Report) clone() Report {
+	r.Files = slices.Clone(r.Files)
+	return r
+}
+
+func (d *Dir) look() Report {
+	if d.set.ConfigHash == "" {
+		return Report{}
+	}
+	r := Report{Files: make([]Status, 0, len(d.set.Names))}
+	seen := make(map[string]cached, len(d.set.Names)+1)
+	k, err := d.open()
+	if err == nil {
+		defer k.close()
+	}
+	for _, name := range d.set.Names {
+		status := Status{Name: name}
+		if err == nil {
+			status = d.status(k, name, seen)
+		} else if !absent(err) {
+			status.Err = err
+		}
+		r.Files = append(r.Files, status)
+	}
+	if err == nil && d.status(k, hashFile, seen).SHA256 == Digest([]byte(d.set.ConfigHash+"\n")) {
+		r.ConfigHash = d.set.ConfigHash
+	}
+	d.cached = seen
+	return r
+}
+
+// status is the cached status of a file, or what reading it anew says.
+func (d *Dir) status(k disk, name string, seen map[string]cached) Status {
+	info, err := k.root.Lstat(name)
+	switch {
+	case absent(err) || err == nil && !info.Mode().IsRegular():
+		return Status{Name: name}
+	case err != nil:
+		return Status{Name: name, Err: err}
+	}
+	if old, ok := d.cached[name]; ok && same(old.info, info) {
+		seen[name] = old
+		return old.status
+	}
+	status := read(k, name)
+	if status.Err == nil && d.config.Now().Sub(info.ModTime()) > settled {
+		seen[name] = cached{info, status}
+	}
+	return status
+}
+
+func same(a, b fs.FileInfo) bool {
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}
+
+func read(k disk, name string) Status {
+	content, err := k.read(name, MaxFileSize)
+	if err != nil {
+		return Status{Name: name, Err: err}
+	}
+	status := Status{Name: name, SHA256: Digest(content)}
+	if path.Ext(name) == ".crt" {
+		leaf, err := ReadLeaf(content)
+		if err != nil {
+			status.Err = err
+			return status
+		}
+		status.Leaf = &leaf
+	}
+	return status
+}
