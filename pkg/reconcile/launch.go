@@ -39,18 +39,30 @@ func (l *Loop) launch(ctx context.Context, x *launch) {
 
 func (l *Loop) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	_, recorded := l.cfg.Ledger.Get(x.record.ID)
+	if err := l.confirmRecord(ctx, x); err != nil {
+		return unclear, err
+	}
 	spec, err := l.cfg.Builder.Build(ctx, x.record, x.group)
 	if err != nil {
 		return unlessRecorded(recorded, x), because(ReasonBuild, fmt.Errorf("build instance %s: %w", x.record.ID, err))
+	}
+	// A create that was asked for already is repeated in the same subnet: there
+	// the provider knows it again.
+	repeated := recorded && x.record.Provider.Subnet != ""
+	if x.record.Provider.Subnet == "" {
+		if err := l.settle(ctx, x, spec, recorded); err != nil {
+			return unlessRecorded(recorded, x), err
+		}
 	}
 	if !recorded {
 		if _, err := l.cfg.Ledger.Create(ctx, x.record); err != nil {
 			return unrecorded, because(ReasonStorage, fmt.Errorf("record instance %s: %w", x.record.ID, err))
 		}
+		l.changed(x.group.Key, x.record.ID) // it is one of the group's from here on, however long the provider takes
 	}
 	l.announce(x, time.Now())
 	asked := time.Now()
-	vm, err := l.create(ctx, spec, x.group.Subnets)
+	vm, err := l.create(ctx, x, spec, repeated)
 	l.mu.Lock()
 	l.release(x) // what is left to do is a matter of the store
 	l.mu.Unlock()
@@ -62,10 +74,12 @@ func (l *Loop) carryOut(ctx context.Context, x *launch) (outcome, error) {
 		return made, nil
 	case provider.Definite(err) && !recorded:
 		return l.abandon(ctx, x, err)
+	case provider.Definite(err) && !repeated:
+		return unclear, createProblem(x, errors.Join(err, l.assign(ctx, x, "")))
 	default:
 		// That a repeated create was refused does not tell what became of the
 		// first one, so the id stays until it is answered or gives up registering.
-		return unclear, because(ReasonProvider, fmt.Errorf("create instance %s: %w", x.record.ID, err))
+		return unclear, createProblem(x, err)
 	}
 }
 
@@ -105,25 +119,6 @@ func stamp(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339Nano)
-}
-
-// create asks for the VM in the first subnet of the pool that has room for it.
-func (l *Loop) create(ctx context.Context, spec provider.Spec, subnets []string) (provider.VM, error) {
-	if len(subnets) == 0 {
-		subnets = []string{spec.Subnet}
-	}
-	var full []error
-	for _, subnet := range subnets {
-		vm, err := l.createIn(ctx, spec, subnet)
-		if err == nil && vm.Subnet == "" {
-			vm.Subnet = subnet
-		}
-		if !errors.Is(err, provider.ErrNoCapacity) {
-			return vm, err
-		}
-		full = append(full, fmt.Errorf("subnet %s: %w", subnet, err))
-	}
-	return provider.VM{}, errors.Join(full...)
 }
 
 func (l *Loop) createIn(ctx context.Context, spec provider.Spec, subnet string) (provider.VM, error) {
@@ -168,11 +163,12 @@ func (l *Loop) adopt(ctx context.Context, id fleet.InstanceID, vm provider.VM) e
 
 // abandon leaves a tombstone of an instance that was never made.
 func (l *Loop) abandon(ctx context.Context, x *launch, cause error) (outcome, error) {
-	err := because(ReasonProvider, fmt.Errorf("create instance %s: %w", x.record.ID, cause))
+	err := createProblem(x, cause)
 	if ctx.Err() != nil {
 		return unclear, err
 	}
 	if e := l.move(ctx, x.record.ID, fleet.Deleted, ReasonCreateFailed, nil); e != nil {
+		l.doubtRecord(x, true)
 		return unclear, errors.Join(err, e)
 	}
 	return unmade, err

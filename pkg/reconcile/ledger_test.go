@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -243,14 +244,24 @@ func (l *ledger) Update(ctx context.Context, id fleet.InstanceID, change func(*f
 		return fleet.Instance{}, fmt.Errorf("illegal move from %s to %s", old.Phase, next.Phase)
 	}
 	next.Epoch, next.Rev, next.Writer = l.epoch, old.Rev+1, fmt.Sprintf("server-%d", l.epoch)
+	var conflicting *fleet.Instance
 	made, err := l.b.put(ctx, "update-"+string(next.Phase), l.epoch, id, func() (fleet.Instance, error) {
 		there, ok := l.b.records[id]
-		if own := there.Writer == next.Writer && there.Rev == next.Rev; !ok || (there.Rev != old.Rev && !own) {
+		switch {
+		case ok && there.Rev == next.Rev && reflect.DeepEqual(there, next):
+			return next, nil // this very write, whose reply was lost
+		case ok && there.Rev != old.Rev:
+			conflicting = &there
+			fallthrough
+		case !ok:
 			return fleet.Instance{}, errors.New("conflict")
 		}
 		l.b.records[id] = next.Clone()
 		return next, nil
 	})
+	if conflicting != nil {
+		l.remember(*conflicting) // as it was read back
+	}
 	if err != nil {
 		return fleet.Instance{}, err
 	}

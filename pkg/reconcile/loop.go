@@ -52,6 +52,8 @@ type Loop struct {
 	spared        map[fleet.InstanceID]fleet.GroupKey // VMs that only a malformed object speaks of
 	told          map[string]bool                     // by key: malformed objects that were reported
 	orphans       orphanage
+
+	subnets *subnets // has a lock of its own
 }
 
 // New returns a loop for one term.
@@ -78,6 +80,7 @@ func New(cfg Config) (*Loop, error) {
 		urgent:    newAsker(),
 		polls:     newAsker(),
 		orphans:   newOrphanage(),
+		subnets:   newSubnets(cfg.Provider),
 	}
 	t := cfg.tuning()
 	l.tuning.Store(&t)
@@ -152,6 +155,7 @@ func (l *Loop) begin(ctx context.Context, vms []provider.VM, asked time.Time) {
 	l.tell(problem)
 	l.tellMalformed()
 	l.workers.Go(func() { l.confirm(ctx, suspects) })
+	l.workers.Go(func() { l.askRoom(ctx, fleet.Group{}) }) // so that the first create need not wait for it
 }
 
 // drive is the deciding goroutine.

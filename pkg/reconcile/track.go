@@ -23,9 +23,12 @@ type track struct {
 	addresses []netip.Addr // that the provider last showed; never changed in place
 
 	attemptedAt time.Time // this term's last create
-	retryAt     time.Time // when the create or delete is due again
-	asks        int       // status questions since what gave rise to them
-	loss        *loss
+	// recordDoubtful: the outcome of a write is not known that was made while the
+	// instance was created.
+	recordDoubtful bool
+	retryAt        time.Time // when the create or delete is due again
+	asks           int       // status questions since what gave rise to them
+	loss           *loss
 }
 
 // pace keeps the steps taken on one thing apart: one at a time, and more and

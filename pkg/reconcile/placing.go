@@ -1,0 +1,134 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// This file keeps the promise that a create of unknown outcome is repeated in
+// the subnet where it was asked for, by whoever leads then: the record says so
+// before the provider is asked, and a create moves on to another subnet only when
+// it knows that nothing of it can be in the one before.
+
+// settle finds the subnet of a create that nobody was asked for yet, and has its
+// record, if it is written already, say so.
+func (l *Loop) settle(ctx context.Context, x *launch, spec provider.Spec, recorded bool) error {
+	subnet, err := l.place(ctx, x.group, spec.InstanceType)
+	if err != nil {
+		return createProblem(x, err)
+	}
+	if recorded && subnet != "" {
+		return l.assign(ctx, x, subnet)
+	}
+	l.inSubnet(x, subnet)
+	return nil
+}
+
+// createProblem is a failed create as a problem.
+func createProblem(x *launch, err error) error {
+	reason := ReasonProvider
+	known := (*reasoned)(nil)
+	switch {
+	case errors.As(err, &known):
+		reason = known.reason
+	case errors.Is(err, provider.ErrNoCapacity):
+		reason = ReasonCapacity
+	}
+	return because(reason, fmt.Errorf("create instance %s: %w", x.record.ID, err))
+}
+
+// create asks for the VM in the subnet that the record names, and when that is
+// full in the next that has room for it, unless it was asked for before: then it
+// may be there.
+func (l *Loop) create(ctx context.Context, x *launch, spec provider.Spec, repeated bool) (provider.VM, error) {
+	for range max(1, len(x.group.Subnets)) {
+		subnet := x.record.Provider.Subnet
+		vm, err := l.createIn(ctx, spec, subnet)
+		if err == nil && vm.Subnet == "" {
+			vm.Subnet = subnet
+		}
+		if subnet == "" || !errors.Is(err, provider.ErrNoCapacity) {
+			return vm, err
+		}
+		l.subnets.refuse(subnet, spec.InstanceType, err, time.Now())
+		if repeated {
+			return provider.VM{}, fmt.Errorf("subnet %s: %w", subnet, err)
+		}
+		next, err := l.place(ctx, x.group, spec.InstanceType)
+		if err != nil {
+			return provider.VM{}, err
+		}
+		if err := l.assign(ctx, x, next); err != nil {
+			return provider.VM{}, err
+		}
+	}
+	return provider.VM{}, fmt.Errorf("subnet pool %s: %w", x.group.SubnetPool, provider.ErrNoCapacity)
+}
+
+// assign writes into a record where its VM is asked for, before it is. An empty
+// subnet says that nothing that was asked for can still come.
+func (l *Loop) assign(ctx context.Context, x *launch, subnet string) error {
+	if x.record.Provider.Subnet == subnet {
+		return nil
+	}
+	err := l.rewrite(ctx, x, func(i *fleet.Instance) { i.Provider.Subnet = subnet })
+	if err != nil {
+		return err
+	}
+	l.inSubnet(x, subnet)
+	return nil
+}
+
+// inSubnet notes where a launch is to be made. Passes read it meanwhile.
+func (l *Loop) inSubnet(x *launch, subnet string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	x.record.Provider.Subnet = subnet
+}
+
+// confirmRecord makes sure that the record of a create that is repeated says what
+// is in memory, if a write of it had an unknown outcome: it may be a tombstone by
+// now, or name another subnet.
+func (l *Loop) confirmRecord(ctx context.Context, x *launch) error {
+	l.mu.Lock()
+	doubtful := l.track(x.record.ID).recordDoubtful
+	l.mu.Unlock()
+	if !doubtful {
+		return nil
+	}
+	now := time.Now().UTC()
+	return l.rewrite(ctx, x, func(i *fleet.Instance) {
+		i.Provider.Subnet, i.Provider.CreateAttemptedAt = x.record.Provider.Subnet, &now
+	})
+}
+
+// rewrite changes the record of a create under way.
+func (l *Loop) rewrite(ctx context.Context, x *launch, change func(*fleet.Instance)) error {
+	r, err := l.update(ctx, x.record.ID, func(i *fleet.Instance) error {
+		if i.Phase != fleet.Pending || i.Provider.ID != "" {
+			return errMovedOn
+		}
+		change(i)
+		return nil
+	})
+	if err == nil && r.ID == "" {
+		err = errMovedOn
+	}
+	l.doubtRecord(x, err != nil)
+	if err != nil {
+		return because(ReasonStorage, fmt.Errorf("write the subnet of instance %s: %w", x.record.ID, err))
+	}
+	return nil
+}
+
+// doubtRecord notes whether the record may be another than the one in memory.
+func (l *Loop) doubtRecord(x *launch, doubtful bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.track(x.record.ID).recordDoubtful = doubtful
+}

@@ -1,0 +1,208 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+const (
+	// hintFor is how long the provider's word on free addresses is taken for new.
+	hintFor = 30 * time.Second
+	// refusedFor is how long a subnet that refused a create is left alone.
+	refusedFor = 30 * time.Second
+)
+
+// The reasons of problems with subnets.
+const (
+	ReasonCapacity = "NoCapacity"     // no subnet of a group's pool has room
+	ReasonSubnet   = "SubnetNotFound" // a subnet of a pool does not exist
+)
+
+// subnets is what is believed of the room in the provider's subnets. It is safe
+// for concurrent use.
+type subnets struct {
+	port   provider.SubnetCapacity // nil: the provider can't tell
+	asking chan struct{}           // holds one while a question is under way
+
+	mu      sync.Mutex
+	rooms   rooms
+	askedAt time.Time       // when the last question was answered, or failed
+	told    map[string]bool // subnets that were reported not to exist
+}
+
+func newSubnets(p provider.Provider) *subnets {
+	s := &subnets{asking: make(chan struct{}, 1), rooms: rooms{refused: map[site]refusal{}}, told: map[string]bool{}}
+	s.port, _ = p.(provider.SubnetCapacity)
+	return s
+}
+
+// rooms are the beliefs that a subnet is chosen by.
+type rooms struct {
+	// free is the provider's word, less what was asked for since. A subnet that
+	// was asked about and does not exist has a negative number; one that nothing
+	// is known of is not there.
+	free    map[string]int
+	refused map[site]refusal
+}
+
+// site is where one type of machine may find no room although another does.
+type site struct{ subnet, instanceType string }
+
+type refusal struct {
+	at  time.Time
+	err error
+}
+
+// choose returns the first subnet of a pool that is not known to be full for
+// this type of machine; when there is none, why each of them is not to be had.
+func (r rooms) choose(pool []string, instanceType string, now time.Time) (subnet string, full []string) {
+	for _, subnet := range pool {
+		free, known := r.free[subnet]
+		refusal, refused := r.refused[site{subnet, instanceType}]
+		switch {
+		case refused && now.Sub(refusal.at) < refusedFor:
+			full = append(full, fmt.Sprintf("subnet %s: %v", subnet, refusal.err))
+		case known && free < 0:
+			full = append(full, fmt.Sprintf("subnet %s: does not exist", subnet))
+		case known && free == 0:
+			full = append(full, fmt.Sprintf("subnet %s: no free addresses", subnet))
+		default:
+			return subnet, nil
+		}
+	}
+	return "", full
+}
+
+// place takes room for one machine in the first subnet of the group's pool that
+// has some. With none it fails with provider.ErrNoCapacity, naming the pool and
+// each subnet. A group without subnets gets the empty one. The provider's word
+// is waited for only at first, and when there seems to be no room: an old word
+// that there is costs one refused create at most.
+func (l *Loop) place(ctx context.Context, g fleet.Group, instanceType string) (string, error) {
+	if len(g.Subnets) == 0 {
+		return "", nil
+	}
+	s := l.subnets
+	full := []string{"the provider was not asked yet"}
+	for _, last := range []bool{false, true} {
+		subnet, why, fresh := s.take(g.Subnets, instanceType, time.Now())
+		if subnet != "" {
+			if !fresh {
+				l.workers.Go(func() { l.askRoom(ctx, g) })
+			}
+			return subnet, nil
+		}
+		if len(why) > 0 {
+			full = why
+		}
+		if last || fresh {
+			break
+		}
+		l.askRoom(ctx, g)
+	}
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return "", fmt.Errorf("subnet pool %s: %w: %s", g.SubnetPool, provider.ErrNoCapacity, strings.Join(full, "; "))
+}
+
+// take chooses a subnet and counts one address of it as taken. fresh is whether
+// asking the provider now would be too soon.
+func (s *subnets) take(pool []string, instanceType string, now time.Time) (subnet string, full []string, fresh bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fresh = s.port == nil || (!s.askedAt.IsZero() && now.Sub(s.askedAt) < hintFor)
+	if s.askedAt.IsZero() && !fresh {
+		return "", nil, false
+	}
+	subnet, full = s.rooms.choose(pool, instanceType, now)
+	if s.rooms.free[subnet] > 0 {
+		s.rooms.free[subnet]--
+	}
+	return subnet, full, fresh
+}
+
+// refuse remembers that a create found no room.
+func (s *subnets) refuse(subnet, instanceType string, err error, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for old, r := range s.rooms.refused {
+		if now.Sub(r.at) >= refusedFor {
+			delete(s.rooms.refused, old)
+		}
+	}
+	s.rooms.refused[site{subnet, instanceType}] = refusal{at: now, err: err}
+}
+
+// askRoom asks the provider about the subnets of every group in one call, unless
+// the last answer is new; callers meanwhile wait for the same answer. One that
+// fails is as good as none: subnets are tried then.
+func (l *Loop) askRoom(ctx context.Context, g fleet.Group) {
+	s := l.subnets
+	if s.port == nil {
+		return
+	}
+	select {
+	case s.asking <- struct{}{}:
+		defer func() { <-s.asking }()
+	case <-ctx.Done():
+		return
+	}
+	s.mu.Lock()
+	fresh := !s.askedAt.IsZero() && time.Since(s.askedAt) < hintFor
+	s.mu.Unlock()
+	if fresh {
+		return
+	}
+	pools := slices.Clone(g.Subnets)
+	for _, key := range l.cfg.Groups.Keys() {
+		other, _ := l.cfg.Groups.Group(key)
+		pools = append(pools, other.Subnets...)
+	}
+	slices.Sort(pools)
+	pools = slices.Compact(pools)
+	asking, cancel := context.WithTimeout(ctx, min(statusTimeout, l.requestTimeout()))
+	free, err := s.port.FreeAddresses(asking, pools)
+	cancel()
+	if err != nil {
+		l.log.Warn("free addresses of subnets are not known", slog.Any("error", err))
+	}
+	for _, subnet := range s.answered(pools, free, err, time.Now()) {
+		l.fail(ctx, because(ReasonSubnet, fmt.Errorf("use subnet %s of server.subnet_pools: %w", subnet, provider.ErrNotFound)), fleet.GroupKey{}, "")
+	}
+}
+
+// answered takes over the provider's word and returns the subnets that are newly
+// known not to exist.
+func (s *subnets) answered(asked []string, free map[string]int, err error, now time.Time) (missing []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.askedAt = now
+	s.rooms.free = nil
+	if err != nil {
+		return nil
+	}
+	s.rooms.free = make(map[string]int, len(asked))
+	for _, subnet := range asked {
+		n, ok := free[subnet]
+		if ok {
+			s.rooms.free[subnet] = max(0, n)
+			delete(s.told, subnet)
+			continue
+		}
+		s.rooms.free[subnet] = -1
+		if !s.told[subnet] {
+			s.told[subnet] = true
+			missing = append(missing, subnet)
+		}
+	}
+	return missing
+}
