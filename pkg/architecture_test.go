@@ -34,6 +34,7 @@ func rooms() map[string][]string {
 		"pkg/config":   {"pkg/files", "pkg/fleet"},
 		"pkg/plan":     {"pkg/fleet"},
 		"pkg/provider": {"pkg/fleet"},
+		"pkg/images":   {"pkg/provider"},
 		"pkg/secrets":  {"pkg/object", "pkg/pki"},
 		"pkg/election": {"pkg/object"},
 		"pkg/ledger":   {"pkg/fleet", "pkg/object"},
@@ -48,7 +49,7 @@ func rooms() map[string][]string {
 		"pkg/server/operators":    {"pkg/fleet", "pkg/rpc", proto},
 		"pkg/server/registration": {"pkg/fleet", "pkg/nonce", "pkg/pki", "pkg/rpc", proto},
 		"pkg/server": {
-			"pkg/config", "pkg/election", "pkg/fleet", "pkg/ledger", "pkg/nonce", "pkg/object", "pkg/object/bucket",
+			"pkg/config", "pkg/election", "pkg/fleet", "pkg/images", "pkg/ledger", "pkg/nonce", "pkg/object", "pkg/object/bucket",
 			"pkg/pki", "pkg/plan", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/reconcile", "pkg/rpc", "pkg/secrets",
 			"pkg/server/agents", "pkg/server/operators", "pkg/server/registration", proto,
 		},

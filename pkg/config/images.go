@@ -1,0 +1,122 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"text/template/parse"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// ImagesOf names the images that a group's args, userdata and files use, with the
+// certificates that the files name, sorted. A template that picks an image by
+// something else than a name that stands in it uses all there are.
+func (s *Shard) ImagesOf(g fleet.Group) []string {
+	u := imageUse{names: map[string]bool{}}
+	u.value(g.Args)
+	u.text(g.Userdata.Content)
+	for _, file := range g.Files {
+		u.text(file.Source)
+		u.value(file.Content)
+		u.value(file.Values)
+		if c, ok := s.Certificates[file.Template]; ok && file.Kind == fileCertificate {
+			for _, text := range slices.Concat([]string{c.CN}, c.Organization, c.DNS, c.IP, c.URI) {
+				u.text(text)
+			}
+		}
+	}
+	var used []string
+	for _, name := range sortedKeys(s.Images) {
+		if u.all || u.names[name] {
+			used = append(used, name)
+		}
+	}
+	return used
+}
+
+// imageUse collects the images that templates name.
+type imageUse struct {
+	names map[string]bool
+	all   bool // some template may name any
+}
+
+func (u *imageUse) value(v any) {
+	switch v := v.(type) {
+	case string:
+		u.text(v)
+	case map[string]any:
+		for _, child := range v {
+			u.value(child)
+		}
+	case []any:
+		for _, child := range v {
+			u.value(child)
+		}
+	}
+}
+
+// text collects from one template. One that does not parse is never rendered.
+func (u *imageUse) text(text string) {
+	if !strings.Contains(text, "{{") {
+		return
+	}
+	t, err := parseTemplate(text)
+	if err != nil || t.Tree == nil {
+		return
+	}
+	named := map[parse.Node]bool{} // whose name follows
+	walkTemplate(t.Root, true, func(n parse.Node, root bool) {
+		switch n := n.(type) {
+		case *parse.CommandNode:
+			if field, name, ok := imageByName(n); ok && (root || isVariable(field)) {
+				u.names[name] = true
+				named[field] = true
+			}
+		case *parse.FieldNode:
+			if root && !named[n] {
+				u.path(n.Ident)
+			}
+		case *parse.VariableNode:
+			if n.Ident[0] == "$" && !named[n] {
+				u.path(n.Ident[1:])
+			}
+		case *parse.DotNode:
+			u.all = u.all || root // all facts at once
+		}
+	})
+}
+
+// path takes one fact that is named.
+func (u *imageUse) path(path []string) {
+	switch {
+	case len(path) == 0, len(path) == 1 && path[0] == "Image":
+		u.all = true
+	case path[0] == "Image":
+		u.names[path[1]] = true
+	}
+}
+
+// imageByName finds the name in: index .Image "name", and has .Image "name".
+func imageByName(n *parse.CommandNode) (field parse.Node, name string, ok bool) {
+	if len(n.Args) != 3 {
+		return nil, "", false
+	}
+	fn, isFunc := n.Args[0].(*parse.IdentifierNode)
+	text, isText := n.Args[2].(*parse.StringNode)
+	if !isFunc || !isText || (fn.Ident != "index" && fn.Ident != "has") {
+		return nil, "", false
+	}
+	switch f := n.Args[1].(type) {
+	case *parse.FieldNode:
+		return f, text.Text, slices.Equal(f.Ident, []string{"Image"})
+	case *parse.VariableNode:
+		return f, text.Text, slices.Equal(f.Ident, []string{"$", "Image"})
+	default:
+		return nil, "", false
+	}
+}
+
+func isVariable(n parse.Node) bool {
+	_, ok := n.(*parse.VariableNode)
+	return ok
+}
