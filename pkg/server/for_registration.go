@@ -23,9 +23,10 @@ func (s *Server) registrationShard() (registration.Shard, error) {
 }
 
 // Instance returns a record. A cache that lags must not turn away an instance
-// that exists, so what it does not know is asked of the store.
+// that exists, so what it does not know is asked of the store. Another tenant's is
+// looked for there in vain, like one that does not exist.
 func (s registrationShard) Instance(ctx context.Context, tenant string, id fleet.InstanceID) (fleet.Instance, error) {
-	if i, ok := s.ledger.Get(id); ok {
+	if i, ok := s.ledger.Get(id); ok && i.Tenant == tenant {
 		return i, nil
 	}
 	i, err := s.ledger.Fetch(ctx, tenant, id)

@@ -198,7 +198,6 @@ func TestRegisterRefusals(t *testing.T) {
 		"expired":         {good(func(c *nonce.Claims) { c.NotBefore, c.ExpiresAt = c.NotBefore.Add(-2*hour), c.ExpiresAt.Add(-hour) }), "expired"},
 		"another cluster": {good(func(c *nonce.Claims) { c.ClusterID = "other" }), `for "other"`},
 		"another shard":   {good(func(c *nonce.Claims) { c.Shard = "dev-2" }), `"dev-2"`},
-		"another tenant":  {good(func(c *nonce.Claims) { c.Tenant = "prod" }), "tenant"},
 		"an operator's":   {mint(t, s.trust(), operatorClaims(newID(t, fleet.OperatorKind))), "operator"},
 		"another key's":   {mint(t, elsewhere, claimsOf(id)), "signed"},
 		"alg none":        {unsigned, "EdDSA"},
@@ -213,6 +212,8 @@ func TestRegisterRefusals(t *testing.T) {
 	}
 	_, err = p.registerWith(mint(t, s.trust(), claimsOf(newID(t, "knd"))), newKey(t))
 	refused(t, err, codes.NotFound, "no such instance")
+	_, err = p.registerWith(good(func(c *nonce.Claims) { c.Tenant = "prod" }), newKey(t))
+	refused(t, err, codes.NotFound, "no such instance") // of that tenant
 
 	token := s.nonceOf(id)
 	for name, c := range map[string]struct {
