@@ -70,7 +70,7 @@ func accessTable() map[string]answers {
 
 		"OperatorService/RenewCertificate":   forOperators(later, later),
 		"OperatorService/GetConfigStatus":    forOperators(codes.OK, codes.PermissionDenied),
-		"OperatorService/RefreshConfig":      forOperators(later, later),
+		"OperatorService/RefreshConfig":      forOperators(codes.OK, codes.PermissionDenied),
 		"OperatorService/ListGroups":         forOperators(codes.OK, codes.OK),
 		"OperatorService/UpsertGroup":        forOperators(bad, bad),
 		"OperatorService/DeleteGroup":        forOperators(bad, bad),
@@ -79,9 +79,9 @@ func accessTable() map[string]answers {
 		"OperatorService/DeleteInstance":     forOperators(later, later),
 		"OperatorService/GetInstanceStatus":  forOperators(bad, bad),
 		"OperatorService/AcknowledgeDrained": forOperators(later, later),
-		"OperatorService/WatchGroups":        forOperators(later, later),
-		"OperatorService/WatchInstances":     forOperators(later, later),
-		"OperatorService/WatchErrors":        forOperators(later, later),
+		"OperatorService/WatchGroups":        forOperators(codes.OK, codes.OK),
+		"OperatorService/WatchInstances":     forOperators(codes.OK, codes.OK),
+		"OperatorService/WatchErrors":        forOperators(codes.OK, codes.OK),
 	}
 }
 

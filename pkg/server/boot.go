@@ -85,6 +85,7 @@ func (s *Server) readBootConfig(ctx context.Context) error {
 		return err
 	}
 	s.boot = static.shard
+	s.latest.Store(static.shard)
 	for _, field := range ineffective(s.boot) {
 		s.cfg.Logger.Warn("a part of the config has no effect in this version", slog.String("field", field))
 	}

@@ -16,18 +16,21 @@ import (
 // the group's templates, and a registration nonce. The nonce is good by its
 // signature while the record is pending, so building again for the same
 // instance makes another one that is just as good.
-func (t *term) Build(_ context.Context, i fleet.Instance, g fleet.Group) (provider.Spec, error) {
+func (t *term) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (provider.Spec, error) {
 	s := t.server
 	now := s.cfg.Now()
 	token, err := nonce.Mint(s.trust.NonceKey, nonce.Claims{
 		Kind: nonce.KindAgent, Subject: string(i.ID), ClusterID: s.trust.ClusterID, Tenant: i.Tenant, Shard: s.cfg.Shard,
 		ConfigHash: i.Hashes.Runtime, ID: string(i.ID), IssuedAt: now, NotBefore: now,
-		ExpiresAt: now.Add(time.Duration(t.static.shard.Server.GarbageCollection.RegistrationTimeout)),
+		ExpiresAt: now.Add(time.Duration(t.static.shard().Server.GarbageCollection.RegistrationTimeout)),
 	})
 	if err != nil {
 		return provider.Spec{}, fmt.Errorf("build instance %s: %w", i.ID, err)
 	}
 	facts := t.facts(i, g, token)
+	if facts.Image, err = t.images.Resolve(ctx, t.imagesOf(g)); err != nil {
+		return provider.Spec{}, fmt.Errorf("build instance %s: %w", i.ID, err)
+	}
 	args, err := config.RenderArgs(g.Args, facts)
 	if err != nil {
 		return provider.Spec{}, fmt.Errorf("build instance %s: %w", i.ID, err)
@@ -43,7 +46,7 @@ func (t *term) Build(_ context.Context, i fleet.Instance, g fleet.Group) (provid
 		Bootstrap: provider.Bootstrap{
 			CACert: s.source.Bundle().PEM(), Nonce: token,
 			RegistrationAddrs: s.instances.Registration, AgentAddrs: s.instances.Agent,
-			ReportInterval: time.Duration(t.static.shard.Server.Health.ReportInterval),
+			ReportInterval: time.Duration(t.static.shard().Server.Health.ReportInterval),
 		},
 	}, nil
 }

@@ -4,22 +4,18 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/nstance/nstance/pkg/election"
 	"github.com/nstance/nstance/pkg/pki"
 )
 
 func (s *Server) openElector() error {
-	t := s.boot.Server.LeaderElection
 	a := s.advertised
 	var err error
 	s.elector, err = election.New(election.Config{
 		Store: s.store, Key: "leader/" + s.cfg.Shard + ".json", Holder: s.holder,
-		Addrs: election.Addrs{Election: a.Election, Registration: a.Registration, Operator: a.Operator, Agent: a.Agent},
-		Timing: election.Timing{
-			RenewInterval: time.Duration(t.RenewInterval), LeaseDuration: time.Duration(t.LeaseDuration), FenceWindow: time.Duration(t.FenceWindow),
-		},
+		Addrs:  election.Addrs{Election: a.Election, Registration: a.Registration, Operator: a.Operator, Agent: a.Agent},
+		Timing: timing(s.boot),
 		FirstEpoch: func(ctx context.Context) (uint64, error) {
 			_, err := s.ledger.Load(ctx)
 			return s.ledger.HighestEpoch() + 1, err

@@ -93,7 +93,7 @@ func (s operatorShard) Upsert(ctx context.Context, key fleet.GroupKey, c operato
 		change.Size = &size
 	}
 	err := s.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) {
-		return s.static.shard.Upsert(d, key, change, config.Checks{})
+		return s.static.shard().Upsert(d, key, change, config.Checks{})
 	})
 	if err != nil {
 		return s.editError(err)
@@ -104,7 +104,7 @@ func (s operatorShard) Upsert(ctx context.Context, key fleet.GroupKey, c operato
 
 func (s operatorShard) Delete(ctx context.Context, key fleet.GroupKey) error {
 	err := s.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) {
-		return s.static.shard.Remove(d, key)
+		return s.static.shard().Remove(d, key)
 	})
 	switch {
 	case errors.Is(err, config.ErrRestricted):
@@ -142,9 +142,9 @@ func violations(problems config.Problems) []rpc.Violation {
 }
 
 func (s operatorShard) Config() operators.ConfigStatus {
-	c := s.static
+	c := s.static.now()
 	return operators.ConfigStatus{
 		ETag: string(c.info.ETag), LastModified: c.info.ModTime, Size: c.info.Size,
-		RunningApplied: c.fromApplied, Violations: violations(c.problems),
+		RunningApplied: c.fromApplied, Violations: violations(c.problems), RestartRequired: slices.Clone(c.restart),
 	}
 }

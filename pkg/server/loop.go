@@ -17,7 +17,7 @@ import (
 // This file is what a term offers to its loop.
 
 func (t *term) loopConfig() reconcile.Config {
-	s, c := t.server, t.static.shard.Server
+	s, c := t.server, t.static.shard().Server
 	return reconcile.Config{
 		Ledger: records{t.ledger, t.writer, t.writes}, Fence: t.fence, Groups: t, Builder: t, Provider: s.provider,
 		NewID: func(kind string, now time.Time) (fleet.InstanceID, error) {
@@ -82,6 +82,8 @@ func (r records) Remove(ctx context.Context, id fleet.InstanceID) error {
 // changed hears of every instance that changed, and cuts the streams of one that
 // is on its way out.
 func (t *term) changed(key fleet.GroupKey, id fleet.InstanceID) {
+	defer t.watches.Changed(key, id) // when all that is told of it is up to date
+	t.forgetTrouble(key)
 	if id == "" {
 		return
 	}
@@ -96,7 +98,7 @@ func (t *term) changed(key fleet.GroupKey, id fleet.InstanceID) {
 
 // Settings implements reconcile.Groups.
 func (t *term) Settings() plan.Settings {
-	c := t.static.shard.Server
+	c := t.static.shard().Server
 	return plan.Settings{
 		ReportInterval: time.Duration(c.Health.ReportInterval), MissedReports: c.Health.MissedReports,
 		ShutdownGrace:       time.Duration(c.Health.ShutdownGrace),

@@ -63,17 +63,20 @@ func (s *Server) newProvider() (provider.Provider, error) {
 		}
 		return docker.New(dc)
 	default:
-		return nil, checkProvider(c)
+		return nil, checkProvider(c).Err()
 	}
 }
 
 // checkProvider reports that a config names a provider that this build does not
 // have.
-func checkProvider(c config.Provider) error {
+func checkProvider(c config.Provider) config.Problems {
 	if c.Kind == config.ProviderProcess || c.Kind == config.ProviderDocker {
 		return nil
 	}
-	return fmt.Errorf("server.provider.kind: %q is not part of this build (have: %s, %s)", c.Kind, config.ProviderDocker, config.ProviderProcess)
+	return config.Problems{{
+		Path:    "server.provider.kind",
+		Message: fmt.Sprintf("%q is not part of this build (have: %s, %s)", c.Kind, config.ProviderDocker, config.ProviderProcess),
+	}}
 }
 
 // ineffective names what a config asks for and this build does not do yet.
@@ -85,8 +88,6 @@ func ineffective(c *config.Shard) []string {
 		}
 	}
 	note(c.Server.Bind.Metrics != "", "server.bind.metrics_addr")
-	note(len(c.LoadBalancers) > 0, "load_balancers")
-	note(len(c.Images) > 0, "images")
 	note(len(c.Certificates) > 0, "certificates")
 	for name, t := range c.Templates {
 		note(len(t.Files) > 0, "templates."+name+".files")

@@ -21,7 +21,7 @@ import (
 )
 
 // Server is one running server. Its fields are set in the order of the boot and
-// do not change after it, but for current.
+// do not change after it, but for latest and current.
 type Server struct {
 	cfg    Config
 	holder string // the server's name in elections and records, unique to this start
@@ -30,7 +30,8 @@ type Server struct {
 	ready  Readiness
 	health *healthEndpoint
 
-	boot         *config.Shard // what this process was started on
+	boot         *config.Shard                // what this process was started on
+	latest       atomic.Pointer[config.Shard] // what it ran last
 	bind         Endpoints
 	advertised   Endpoints
 	instances    struct{ Registration, Agent []string } // the addresses that new instances are given
@@ -114,7 +115,7 @@ func (s *Server) serve(ctx context.Context) error {
 
 	err := s.elector.Run(ctx, s.lead)
 	s.ready.ShutDown()
-	s.services.stop(ctx, time.Duration(s.boot.Server.ShutdownTimeout))
+	s.services.stop(ctx, time.Duration(s.latest.Load().Server.ShutdownTimeout))
 	s.cfg.Logger.Info("stopped")
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause

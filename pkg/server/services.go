@@ -70,7 +70,7 @@ func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
 func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
 	c.TLS, c.Gate, c.Limits = s.tls.Server(), gate{s, toOperator}, rpc.OperatorLimits()
 	c.Services = func(r grpc.ServiceRegistrar) {
-		nstancev1.RegisterOperatorServiceServer(r, operators.New(operators.Config{Shard: s.operatorShard}))
+		nstancev1.RegisterOperatorServiceServer(r, operators.New(operators.Config{Shard: s.operatorShard, Watches: s.watches}))
 	}
 	return c
 }

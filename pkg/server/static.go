@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
+	"sync/atomic"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/election"
@@ -18,12 +18,27 @@ type acceptedConfig struct {
 	shard *config.Shard
 	body  []byte
 	info  object.Info // of config/
+	// restart names the fields of the text in which shard is not what the text
+	// says, because this process goes on with the values that it was started on.
+	restart []string
+	// recorded: applied/ is known to hold it.
+	recorded bool
 	// fromApplied: config/ is not valid, for the reasons in problems, and the last
 	// config that the shard accepted runs instead. A server that fell back to
 	// anything older would rotate the whole fleet.
 	fromApplied bool
 	problems    config.Problems
 }
+
+// static is the config that a term runs. It is swapped as a whole, and what it
+// points to never changes. Safe for concurrent use.
+type static struct {
+	running atomic.Pointer[acceptedConfig]
+}
+
+func (s *static) now() acceptedConfig      { return *s.running.Load() }
+func (s *static) shard() *config.Shard     { return s.running.Load().shard }
+func (s *static) swap(next acceptedConfig) { s.running.Store(&next) }
 
 // appliedConfig is the last config that the shard accepted.
 type appliedConfig struct {
@@ -42,12 +57,12 @@ func (s *Server) readConfig(ctx context.Context) (acceptedConfig, error) {
 	o, err := s.store.Get(ctx, configKey(s.cfg.Shard))
 	switch {
 	case errors.Is(err, object.ErrNotFound):
-		err = config.Problems{{Message: fmt.Sprintf("no config for this shard: put one at %s in the bucket", configKey(s.cfg.Shard))}}
+		err = s.noConfig()
 	case err != nil:
 		return acceptedConfig{}, fmt.Errorf("read config: %w", err)
 	default:
 		var shard *config.Shard
-		if shard, err = config.Parse(o.Body); err == nil {
+		if shard, err = s.parse(ctx, o.Body); err == nil {
 			return acceptedConfig{shard: shard, body: o.Body, info: o.Info}, nil
 		}
 		err = fmt.Errorf("%s is not valid: %w", configKey(s.cfg.Shard), err)
@@ -62,27 +77,28 @@ func (s *Server) readConfig(ctx context.Context) (acceptedConfig, error) {
 		return acceptedConfig{}, fmt.Errorf("%w; nor is the last accepted one, %s: %w", err, appliedKey(s.cfg.Shard), last.err)
 	}
 	s.cfg.Logger.Error("the shard's config can't run, the last accepted one does", slog.Any("error", err))
-	return acceptedConfig{shard: last.shard, body: last.body, info: o.Info, fromApplied: true, problems: problemsOf(err)}, nil
+	return acceptedConfig{shard: last.shard, body: last.body, info: o.Info, fromApplied: true, recorded: true, problems: problemsOf(err)}, nil
 }
 
-// restartFields names what differs between the config that a process was started
-// on and another one, and can't be changed while it runs.
-func restartFields(boot, now *config.Shard) []string {
-	var fields []string
-	for _, f := range []struct {
-		name      string
-		boot, now any
-	}{
-		{"cluster.id", boot.Cluster.ID, now.Cluster.ID},
-		{"cluster.secrets", boot.Cluster.Secrets, now.Cluster.Secrets},
-		{"server.provider", boot.Server.Provider, now.Server.Provider},
-		{"server.bind", boot.Server.Bind, now.Server.Bind},
-	} {
-		if !reflect.DeepEqual(f.boot, f.now) {
-			fields = append(fields, f.name)
-		}
+func (s *Server) noConfig() error {
+	return config.Problems{{Message: fmt.Sprintf("no config for this shard: put one at %s in the bucket", configKey(s.cfg.Shard))}}
+}
+
+// parse reads and checks a static config. The error lists everything that is
+// wrong, as Problems.
+func (s *Server) parse(_ context.Context, body []byte) (*config.Shard, error) {
+	shard, err := config.Parse(body)
+	if err != nil {
+		return nil, err
 	}
-	return fields
+	var problems config.Problems
+	if s.cfg.OpenProvider == nil {
+		problems = append(problems, checkProvider(shard.Server.Provider)...)
+	}
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	return shard, nil
 }
 
 func problemsOf(err error) config.Problems {
@@ -102,7 +118,7 @@ func (s *Server) readApplied(ctx context.Context) (appliedConfig, error) {
 	if err != nil {
 		return appliedConfig{}, fmt.Errorf("read the last accepted config: %w", err)
 	}
-	shard, err := config.Parse(o.Body)
+	shard, err := s.parse(ctx, o.Body)
 	return appliedConfig{shard: shard, body: o.Body, etag: o.ETag, err: err}, nil
 }
 

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/election"
+	"github.com/nstance/nstance/pkg/images"
 	"github.com/nstance/nstance/pkg/ledger"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/reconcile"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/operators"
 )
 
 // term is what exists only while this server leads. All of it ends with ctx.
@@ -21,13 +23,17 @@ type term struct {
 	server   *Server
 	ctx      context.Context
 	fence    *election.Term
-	static   acceptedConfig
+	static   static
 	ledger   *ledger.Ledger
 	writer   *ledger.Writer
 	writes   *writes
 	wanted   *wanted
 	loop     *reconcile.Loop
 	troubles *troubles
+	images   *images.Cache
+	// refreshes holds one while the static config is read again.
+	refreshes chan struct{}
+	watches   *operators.Watches
 }
 
 // A leader that can't take over, because the store or the config can't be read,
@@ -73,7 +79,7 @@ func (s *Server) takeOver(ctx context.Context, fence *election.Term) (*term, err
 	if err != nil {
 		return nil, err
 	}
-	if fields := restartFields(s.boot, static.shard); len(fields) > 0 {
+	if fields := endingFields(s.boot, static.shard); len(fields) > 0 {
 		return nil, fatal{fmt.Errorf("the config of %s changed since this server started: it must start anew to run it", strings.Join(fields, ", "))}
 	}
 	stats, err := s.ledger.Load(ctx)
@@ -82,20 +88,26 @@ func (s *Server) takeOver(ctx context.Context, fence *election.Term) (*term, err
 	}
 	s.cfg.Logger.Info("records loaded", slog.Any("stats", stats))
 	t := &term{
-		server: s, ctx: ctx, fence: fence, static: static, ledger: s.ledger, writer: s.ledger.Lead(fence),
-		writes: newWrites(ctx, time.Duration(static.shard.Server.RequestTimeout)), troubles: newTroubles(s.cfg.Logger),
+		server: s, ctx: ctx, fence: fence, ledger: s.ledger, writer: s.ledger.Lead(fence),
+		troubles: newTroubles(s.cfg.Logger), refreshes: make(chan struct{}, 1),
 	}
-	t.wanted, err = newWanted(ctx, static.shard, t.writer, fence.Epoch(), s.holder)
+	t.writes = newWrites(ctx, t.requestTimeout)
+	t.static.swap(static.on(s.boot))
+	t.images = t.newImages()
+	t.wanted, err = newWanted(ctx, t.static.shard(), t.writer, fence.Epoch(), s.holder)
 	if err != nil {
 		return nil, err
 	}
-	if err := t.acceptConfig(ctx); err != nil {
+	if err := t.acceptAtTakeover(ctx); err != nil {
 		return nil, err
 	}
 	if t.loop, err = reconcile.New(t.loopConfig()); err != nil {
 		return nil, err
 	}
+	s.latest.Store(t.static.shard())
+	t.applyTiming()
 	t.wanted.reread = func() { t.loop.Kick() }
+	t.watch()
 	return t, nil
 }
 
@@ -110,57 +122,41 @@ const (
 	groupsRetryInterval = time.Minute
 )
 
+// tellOfGroups reports what is wrong with the definitions of dynamic groups.
+func (t *term) tellOfGroups() {
+	for _, p := range t.wanted.Problems() {
+		t.troubles.report(reconcile.Problem{At: t.server.cfg.Now(), Reason: ReasonGroups, Message: p.String()})
+	}
+}
+
 func (t *term) rereadGroups() {
-	wait := time.Duration(t.static.shard.Server.LeaderElection.LeaseDuration)
+	wait := time.Duration(t.static.shard().Server.LeaderElection.LeaseDuration)
 	for rpc.Sleep(t.ctx, wait) == nil {
 		wait = groupsInterval
 		if err := t.wanted.reload(t.ctx); err != nil {
 			wait = groupsRetryInterval
 		}
-		for _, p := range t.wanted.Problems() {
-			t.troubles.report(reconcile.Problem{At: t.server.cfg.Now(), Reason: ReasonGroups, Message: p.String()})
-		}
-		if t.wanted.unreadable() != nil {
+		t.tellOfGroups()
+		if t.wanted.unreadable() != nil || t.acceptLate() != nil {
 			wait = groupsRetryInterval
 		}
 	}
 }
-
-// acceptConfig keeps the config of this term as the one that was last accepted.
-// A group that the one before defined, and this one does not any more, lives on
-// as a dynamic group if it has an entry of its own; that must be durable before
-// the definition is overwritten, so nothing is while dynamic groups can't be read.
-func (t *term) acceptConfig(ctx context.Context) error {
-	if !t.acceptable() {
-		return nil
-	}
-	last, err := t.server.readApplied(ctx)
-	if err != nil {
-		return err
-	}
-	if last.shard != nil {
-		if err := t.wanted.adopt(ctx, last.shard); err != nil {
-			return err
-		}
-	}
-	return t.server.recordApplied(ctx, t.static, last, t.fence)
-}
-
-func (t *term) acceptable() bool { return !t.static.fromApplied && t.wanted.unreadable() == nil }
 
 // run publishes the term, keeps the leader's address, and reconciles until the
 // term ends or, by an error that says so, is found to be over; stop then ends
 // the rest. It returns when nothing acts in the term's name any more.
 func (t *term) run(stop context.CancelFunc) error {
 	s := t.server
-	for _, p := range t.wanted.Problems() {
-		t.troubles.report(reconcile.Problem{At: s.cfg.Now(), Reason: ReasonGroups, Message: p.String()})
-	}
+	t.tellOfGroups()
 	var aside sync.WaitGroup
 	if s.network != nil {
 		aside.Go(func() { t.holdAddress(s.network) })
 	}
 	aside.Go(t.rereadGroups)
+	aside.Go(t.keepImages)
+	aside.Go(t.tellOfConfig)
+	aside.Go(func() { t.watches.Run(t.ctx) })
 	s.current.Store(t)
 	s.ready.Ready("leading")
 	// Callers are told to look elsewhere at once, not when the last write is over.
@@ -184,8 +180,8 @@ func (t *term) unpublish() {
 // out to be elsewhere.
 func (t *term) holdAddress(n provider.LeaderNetwork) {
 	ctx := provider.WithGuard(t.ctx, t.fence.Check)
-	interval := time.Duration(t.static.shard.Server.GarbageCollection.Interval)
 	for {
+		interval := time.Duration(t.static.shard().Server.GarbageCollection.Interval)
 		held, err := n.Check(ctx)
 		if err == nil && !held {
 			err = n.Assign(ctx)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/reconcile"
+	"github.com/nstance/nstance/pkg/server/operators"
+	"github.com/nstance/nstance/pkg/watch"
 )
 
 // troubles are the last problem of each group, until it is over: an instance of
@@ -14,14 +16,16 @@ import (
 // of the whole shard has the zero key, and is over when it was not reported for
 // shardTroubleLife.
 type troubles struct {
-	log *slog.Logger
+	log  *slog.Logger
+	feed watch.Feed[operators.Problem]
+	told func(fleet.GroupKey) // after each report
 
 	mu   sync.Mutex
 	last map[fleet.GroupKey]reconcile.Problem
 }
 
 func newTroubles(log *slog.Logger) *troubles {
-	return &troubles{log: log, last: map[fleet.GroupKey]reconcile.Problem{}}
+	return &troubles{log: log, told: func(fleet.GroupKey) {}, last: map[fleet.GroupKey]reconcile.Problem{}}
 }
 
 // shardTroubleLife outlasts the pause between two attempts at whatever failed.
@@ -37,22 +41,32 @@ func (t *troubles) report(p reconcile.Problem) {
 		attrs = append(attrs, slog.String("instance", string(p.Instance)))
 	}
 	t.log.Warn("problem", attrs...)
+	defer t.told(p.Group)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last[p.Group] = p
+	t.feed.Publish(problemOf(p))
 }
 
 // progress hears that an instance of the group changed.
 func (t *troubles) progress(key fleet.GroupKey, i fleet.Instance) {
-	if i.Provider.ID == "" || !i.Phase.Active() {
+	works, ended := i.Provider.ID != "" && i.Phase.Active(), i.Phase == fleet.Deleted
+	if !works && !ended {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p, ok := t.last[key]
-	if ok && (p.Instance == i.ID || attemptedAt(i).After(p.At)) {
+	if ok && (p.Instance == i.ID || works && attemptedAt(i).After(p.At)) {
 		delete(t.last, key)
 	}
+}
+
+// forget drops the problem of a group that is no more.
+func (t *troubles) forget(key fleet.GroupKey) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.last, key)
 }
 
 func attemptedAt(i fleet.Instance) time.Time {

@@ -29,7 +29,6 @@ type groupsObject interface {
 // the dynamic groups merged over it. Reads see one consistent snapshot; edits
 // are durable, one after another, before they are seen.
 type wanted struct {
-	static *config.Shard
 	store  groupsObject
 	epoch  uint64
 	writer string
@@ -39,9 +38,12 @@ type wanted struct {
 
 	// reread is called after an edit found that more has changed than it asked for.
 	reread func()
+	// altered is called when what is wanted has changed.
+	altered func()
 
 	mu       sync.RWMutex
-	broken   error // why the groups in the store can't be read; nothing is changed while it lasts
+	static   *config.Shard // changes only within an edit
+	broken   error         // why the groups in the store can't be read; nothing is changed while it lasts
 	dynamic  config.Dynamic
 	etag     object.ETag
 	groups   map[fleet.GroupKey]fleet.Group
@@ -50,7 +52,7 @@ type wanted struct {
 
 // newWanted reads the dynamic groups and merges them.
 func newWanted(ctx context.Context, static *config.Shard, store groupsObject, epoch uint64, writer string) (*wanted, error) {
-	w := &wanted{static: static, store: store, epoch: epoch, writer: writer, edits: make(chan struct{}, 1), reread: func() {}}
+	w := &wanted{static: static, store: store, epoch: epoch, writer: writer, edits: make(chan struct{}, 1), reread: func() {}, altered: func() {}}
 	if err := w.load(ctx); err != nil {
 		return nil, err
 	}
@@ -78,6 +80,7 @@ func (w *wanted) load(ctx context.Context) error {
 
 func (w *wanted) set(d config.Dynamic, etag object.ETag) {
 	groups, problems := w.static.Resolve(d)
+	defer w.altered()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.broken, w.dynamic, w.etag, w.groups, w.problems = nil, d, etag, groups, problems
@@ -87,6 +90,7 @@ func (w *wanted) set(d config.Dynamic, etag object.ETag) {
 // read before goes on to count; a server that has read nothing yet knows neither
 // sizes nor which groups there are, so it leaves all of them as they are.
 func (w *wanted) fail(err error, etag object.ETag) {
+	defer w.altered()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.broken, w.etag = fmt.Errorf("the dynamic groups can't be read, mend or remove them: %w", err), etag
@@ -175,14 +179,6 @@ func (w *wanted) Problems() config.Problems {
 	return w.problems
 }
 
-// adopt keeps alive, as groups of their own, those that last defined, the
-// present static config does not any more, and that have a dynamic entry.
-func (w *wanted) adopt(ctx context.Context, last *config.Shard) error {
-	return w.edit(ctx, func(context.Context) error { return nil }, func(d config.Dynamic) (config.Dynamic, error) {
-		return d.Adopt(last, w.static), nil
-	})
-}
-
 // edit applies change to the newest dynamic groups and makes the result
 // durable. change must be pure: it runs again when somebody else wrote first. A
 // change that changes nothing writes nothing; confirm then says whether this
@@ -193,6 +189,11 @@ func (w *wanted) edit(ctx context.Context, confirm func(context.Context) error, 
 		return err
 	}
 	defer release()
+	return w.apply(ctx, confirm, change)
+}
+
+// apply is the work of an edit that has begun.
+func (w *wanted) apply(ctx context.Context, confirm func(context.Context) error, change func(config.Dynamic) (config.Dynamic, error)) error {
 	for {
 		if w.stale || w.unreadable() != nil {
 			if err := w.load(ctx); err != nil {

@@ -22,14 +22,14 @@ const writeGrace = 200 * time.Millisecond
 // one that hangs would hold a place that others need and tell nobody.
 type writes struct {
 	term  context.Context
-	limit time.Duration
+	limit func() time.Duration
 
 	mu    sync.Mutex
 	over  bool
 	under sync.WaitGroup
 }
 
-func newWrites(term context.Context, limit time.Duration) *writes {
+func newWrites(term context.Context, limit func() time.Duration) *writes {
 	return &writes{term: term, limit: limit}
 }
 
@@ -39,7 +39,7 @@ func (w *writes) do(ctx context.Context, write func(context.Context) error) erro
 		return err
 	}
 	defer w.under.Done()
-	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.limit)
+	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.limit())
 	defer cancel()
 	expire := func() { time.AfterFunc(writeGrace, cancel) }
 	defer context.AfterFunc(ctx, expire)()

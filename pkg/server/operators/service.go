@@ -29,6 +29,16 @@ type ConfigStatus struct {
 	Size           int64
 	RunningApplied bool
 	Violations     []rpc.Violation // why config/ can't run, when applied/ does
+	// RestartRequired names the fields of the config that this server does without
+	// until it is started anew.
+	RestartRequired []string
+}
+
+// Refreshed is what came of reading the static config again.
+type Refreshed struct {
+	Updated         bool // false: it is what ran already
+	ETag            string
+	RestartRequired []string // as in ConfigStatus
 }
 
 // Trouble is something that a person may have to know.
@@ -67,6 +77,10 @@ type Shard interface {
 	Upsert(ctx context.Context, key fleet.GroupKey, c Change) error
 	Delete(ctx context.Context, key fleet.GroupKey) error
 	Config() ConfigStatus
+	// Refresh reads the static config again and goes over to it if it is another
+	// one. When it returns nil that is durable. Its errors are kinds of package
+	// rpc; after one of them the config that ran goes on to run.
+	Refresh(ctx context.Context) (Refreshed, error)
 }
 
 // Config is what the service needs.

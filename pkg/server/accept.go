@@ -1,0 +1,130 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// This file is how a static config becomes the one that runs. All that a later
+// leader has to know is durable first: groups that live on without their static
+// definition, then the config itself, in applied/. Only then is it swapped in.
+
+// on is c as a process that was started on boot can run it.
+func (c acceptedConfig) on(boot *config.Shard) acceptedConfig {
+	c.restart = restartFields(boot, c.shard)
+	c.shard = keepBoot(boot, c.shard)
+	return c
+}
+
+// acceptAtTakeover keeps the config of this term as the one that was last
+// accepted. While dynamic groups can't be read it is not, because a group that
+// lives on must be known before its last definition is overwritten; the term runs
+// it all the same, and acceptLate makes up for it.
+func (t *term) acceptAtTakeover(ctx context.Context) error {
+	c := t.static.now()
+	if !t.acceptable(c) {
+		return nil
+	}
+	return t.accept(ctx, c, func(swap func()) error { swap(); return nil })
+}
+
+func (t *term) acceptable(c acceptedConfig) bool {
+	return !c.recorded && t.wanted.unreadable() == nil
+}
+
+// acceptLate does what a takeover could not do.
+func (t *term) acceptLate() error {
+	release, err := t.beginRefresh(t.ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	c := t.static.now()
+	if !t.acceptable(c) {
+		return nil
+	}
+	return t.accept(t.ctx, c, t.swapBetweenPasses(c.shard))
+}
+
+// accept makes c the config that runs: durable first, then, by commit, in place.
+// When the error is nil this server still led after the last write had landed.
+func (t *term) accept(ctx context.Context, c acceptedConfig, commit func(swap func()) error) error {
+	return t.writes.do(ctx, func(ctx context.Context) error {
+		last, err := t.server.readApplied(ctx)
+		if err != nil {
+			return err
+		}
+		before := []*config.Shard{t.static.shard()}
+		if last.shard != nil {
+			before = append(before, last.shard)
+		}
+		keep := func(ctx context.Context) error {
+			if err := t.server.recordApplied(ctx, c, last, t.fence); err != nil {
+				return err
+			}
+			return t.fence.Check(ctx)
+		}
+		c.recorded = true
+		return t.wanted.accept(ctx, c.shard, before, keep, func(swap func()) error {
+			return commit(func() { swap(); t.static.swap(c) })
+		})
+	})
+}
+
+// swapBetweenPasses commits a swap in the running loop.
+func (t *term) swapBetweenPasses(next *config.Shard) func(swap func()) error {
+	return func(swap func()) error { return t.loop.Reconfigure(tuning(next), swap) }
+}
+
+func (t *term) requestTimeout() time.Duration {
+	return time.Duration(t.static.shard().Server.RequestTimeout)
+}
+
+// accept goes over from the static configs in before, the most recent first, to
+// next. No edit comes in between: one that was made for the old static config
+// would be lost. The caller's commit runs the swap.
+func (w *wanted) accept(ctx context.Context, next *config.Shard, before []*config.Shard, keep func(context.Context) error, commit func(swap func()) error) error {
+	release, err := w.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	unasked := func(context.Context) error { return nil } // keep asks
+	err = w.apply(ctx, unasked, func(d config.Dynamic) (config.Dynamic, error) { return succeed(d, next, before), nil })
+	if err != nil {
+		return err
+	}
+	if err := keep(ctx); err != nil {
+		return err
+	}
+	groups, problems := next.Resolve(w.dynamic)
+	defer w.altered()
+	return commit(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.static, w.groups, w.problems = next, groups, problems
+	})
+}
+
+// succeed carries dynamic groups over to the next static config. A group that one
+// before it defined, and next does not, lives on if it has an entry of its own.
+// The groups of a tenant that is no more are deleted: nobody could do it later.
+func succeed(d config.Dynamic, next *config.Shard, before []*config.Shard) config.Dynamic {
+	for n := len(before) - 1; n >= 0; n-- { // the most recent has the last word
+		d = d.Adopt(before[n], next)
+	}
+	for _, past := range before {
+		for tenant, groups := range d.Groups {
+			if next.HasTenant(tenant) || !past.HasTenant(tenant) {
+				continue
+			}
+			for name := range groups {
+				d = d.Remove(fleet.GroupKey{Tenant: tenant, Name: name})
+			}
+		}
+	}
+	return d
+}

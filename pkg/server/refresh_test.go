@@ -1,0 +1,399 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/objecttest"
+	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	updated   = nstancev1.RefreshOutcome_REFRESH_OUTCOME_UPDATED
+	unchanged = nstancev1.RefreshOutcome_REFRESH_OUTCOME_UNCHANGED
+	appliedAt = "applied/" + shardID + ".jsonc"
+	configAt  = "config/" + shardID + ".jsonc"
+)
+
+func (p *process) refresh() (*nstancev1.RefreshConfigResponse, error) {
+	return p.operator("default").RefreshConfig(within(p.t), &nstancev1.RefreshConfigRequest{})
+}
+
+// refreshes expects an outcome.
+func (p *process) refreshes(want nstancev1.RefreshOutcome) *nstancev1.RefreshConfigResponse {
+	p.t.Helper()
+	resp, err := p.refresh()
+	if err != nil || resp.GetOutcome() != want {
+		p.t.Fatalf("refreshed: %v, %v; want %s", resp, err, want)
+	}
+	return resp
+}
+
+func (p *process) configStatus() *nstancev1.GetConfigStatusResponse {
+	p.t.Helper()
+	resp, err := p.operator("default").GetConfigStatus(within(p.t), &nstancev1.GetConfigStatusRequest{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return resp
+}
+
+// replace puts the config with some text replaced, in pairs.
+func (s *site) replace(pairs ...string) {
+	s.t.Helper()
+	text := strings.NewReplacer(pairs...).Replace(s.text())
+	if text == s.text() {
+		s.t.Fatalf("nothing to replace by %q", pairs)
+	}
+	s.put(configAt, text)
+}
+
+func TestRefreshUpdates(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	before, machines := p.configStatus(), s.living()
+	s.world.ForgetCalls()
+	s.replace(`{ "n": 1 }`, `{ "n": 2 }`, `"size": 2`, `"size": 3`, `"lease_duration": "10s"`, `"lease_duration": "12s"`)
+	resp := p.refreshes(updated)
+	after := p.configStatus()
+	if resp.GetEtag() == before.GetEtag() || resp.GetEtag() != after.GetEtag() || len(resp.GetRestartRequired()) > 0 || after.GetRunningApplied() {
+		t.Errorf("answered %v, status %v, before %v", resp, after, before)
+	}
+	if s.get(appliedAt) != s.get(configAt) {
+		t.Error("the accepted config was not kept")
+	}
+	p.awaitSize("web", 3)
+	if g, err := p.group("web"); err != nil || g.GetVars().GetFields()["n"].GetNumberValue() != 2 {
+		t.Errorf("web is %v, %v", g, err)
+	}
+	for _, id := range machines { // streams survive, and vars rotate nobody
+		if i, err := p.instance(id); err != nil || !i.GetConnected() {
+			t.Errorf("%s is %v, %v", id, i, err)
+		}
+		if err := s.agents.of(id).stream.Send(&nstancev1.ReportHealthRequest{Sequence: 2, Version: "test"}); err != nil {
+			t.Errorf("the stream of %s: %v", id, err)
+		}
+	}
+	if have := s.living(); !slices.Equal(have[:2], machines) || len(s.world.Calls(fake.OpDelete)) > 0 {
+		t.Errorf("%v live, were %v", have, machines)
+	}
+	eventually(t, "others are told of the new lease", func() error {
+		if r := s.leader(); r.LeaseDuration != 12*time.Second {
+			return fmt.Errorf("the record says %s", r.LeaseDuration)
+		}
+		return nil
+	})
+	if n := p.log.count("leading"); n != 1 {
+		t.Errorf("it took over %d times", n)
+	}
+}
+
+// TestRefreshUnchanged costs one read.
+func TestRefreshUnchanged(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	var requests atomic.Int32
+	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+		if !strings.HasPrefix(r.Key, "leader/") {
+			requests.Add(1)
+		}
+		return objecttest.Outcome{}
+	})
+	resp := p.refreshes(unchanged)
+	if n := requests.Load(); n != 1 {
+		t.Errorf("it cost %d requests", n)
+	}
+	if resp.GetEtag() != p.configStatus().GetEtag() {
+		t.Errorf("answered %v", resp)
+	}
+}
+
+// TestRefreshRefusesAnInvalidConfig: every problem is told, the config that runs
+// stays, and it shows until the config is mended.
+func TestRefreshRefusesAnInvalidConfig(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*site)
+		want  []string
+	}{
+		"several problems": {
+			spoil: func(s *site) { s.replace(`"size": 2`, `"size": -2, "colour": "blue"`, `"closed" }`, `"clsed" }`) },
+			want:  []string{"groups.default.web.colour", "groups.default.web.size", "templates.big.subnet_pool"},
+		},
+		"no JSON": {spoil: func(s *site) { s.put(configAt, `{ "cluster": `) }, want: []string{""}},
+		"gone":    {spoil: func(s *site) { _ = s.inner.Delete(context.Background(), configAt) }, want: []string{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, p := running(t)
+			before, group, good := p.configStatus(), s.mustGroup(p, "web"), s.get(configAt)
+			c.spoil(s)
+			for range 2 {
+				_, err := p.refresh()
+				refused(t, err, codes.InvalidArgument, configAt)
+				if have := fields(err); !slices.Equal(have, c.want) {
+					t.Errorf("violations of %q, want %q", have, c.want)
+				}
+			}
+			if s.get(appliedAt) != good {
+				t.Error("it was kept as accepted")
+			}
+			if after := s.mustGroup(p, "web"); after.GetEtag() != group.GetEtag() {
+				t.Errorf("the group went from %v to %v", group, after)
+			}
+			if st := p.configStatus(); !st.GetRunningApplied() || len(st.GetViolations()) != len(c.want) {
+				t.Errorf("status: %v", st)
+			}
+			p.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
+				return e.GetReason() == server.ReasonConfig
+			})
+
+			s.put(configAt, good)
+			p.refreshes(updated)
+			if st := p.configStatus(); st.GetRunningApplied() || len(st.GetViolations()) > 0 || st.GetEtag() != before.GetEtag() {
+				t.Errorf("status when mended: %v", st)
+			}
+			for _, e := range p.watchErrors("default").quiet() {
+				t.Errorf("told after it was mended: %v", e)
+			}
+			p.refreshes(unchanged)
+		})
+	}
+}
+
+func (s *site) mustGroup(p *process, key string) *nstancev1.GroupStatus {
+	s.t.Helper()
+	g, err := p.group(key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return g
+}
+
+// TestRefreshWithoutStorage: what can't be read or kept does not run.
+func TestRefreshWithoutStorage(t *testing.T) {
+	for name, c := range map[string]struct {
+		prefix string
+		verb   object.Verb
+	}{
+		"config is not readable":  {"config/", object.VerbGet},
+		"applied is not readable": {"applied/", object.VerbGet},
+		"applied is not writable": {"applied/", object.VerbPut},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.config["MORE"] = `"request_timeout": "300ms",`
+			s.putConfig(shardID)
+			p := s.start()
+			s.populate(p)
+			p.awaitSize("web", 2)
+			before := p.configStatus()
+			s.replace(`"size": 2`, `"size": 1`)
+			s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+				if strings.HasPrefix(r.Key, c.prefix) && r.Verb == c.verb {
+					return objecttest.Outcome{Fault: objecttest.Dropped}
+				}
+				return objecttest.Outcome{}
+			})
+			_, err := p.refresh()
+			refused(t, err, codes.Unavailable, "storage")
+			if st := p.configStatus(); !proto.Equal(st, before) {
+				t.Errorf("status went from %v to %v", before, st)
+			}
+			if g := s.mustGroup(p, "web"); g.GetSize() != 2 {
+				t.Errorf("web is %v", g)
+			}
+			s.store.Set(nil)
+			p.refreshes(updated)
+			p.awaitSize("web", 1)
+		})
+	}
+}
+
+// TestRefreshLostReplies loses the store's reply to the write of applied/, once
+// applied and once not.
+func TestRefreshLostReplies(t *testing.T) {
+	for name, fault := range map[string]objecttest.Fault{"applied": objecttest.ReplyLost, "not applied": objecttest.Dropped} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, p := running(t)
+			var struck atomic.Bool
+			s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+				if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "applied/") && !struck.Swap(true) {
+					return objecttest.Outcome{Fault: fault}
+				}
+				return objecttest.Outcome{}
+			})
+			s.replace(`"size": 2`, `"size": 1`)
+			p.refreshes(updated)
+			if s.get(appliedAt) != s.get(configAt) {
+				t.Error("the accepted config was not kept")
+			}
+			p.awaitSize("web", 1)
+		})
+	}
+}
+
+// TestRefreshOrder: the config is kept before it runs.
+func TestRefreshOrder(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	var early atomic.Bool
+	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+		if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "applied/") {
+			g, err := p.group("web")
+			early.Store(err != nil || g.GetSize() != 2)
+		}
+		return objecttest.Outcome{}
+	})
+	s.replace(`"size": 2`, `"size": 1`)
+	p.refreshes(updated)
+	if early.Load() {
+		t.Error("it ran before it was kept")
+	}
+}
+
+// TestTwoRefreshesAtOnce: one does it, the other finds it done.
+func TestTwoRefreshesAtOnce(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	s.replace(`"size": 2`, `"size": 1`)
+	var writes atomic.Int32
+	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+		if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "applied/") {
+			writes.Add(1)
+			return objecttest.Outcome{Latency: 50 * time.Millisecond}
+		}
+		return objecttest.Outcome{}
+	})
+	outcomes := make(chan nstancev1.RefreshOutcome, 5)
+	for range cap(outcomes) {
+		client := p.operator("default")
+		go func() {
+			resp, err := client.RefreshConfig(within(t), &nstancev1.RefreshConfigRequest{})
+			if err != nil {
+				t.Error(err)
+			}
+			outcomes <- resp.GetOutcome()
+		}()
+	}
+	count := map[nstancev1.RefreshOutcome]int{}
+	for range cap(outcomes) {
+		count[<-outcomes]++
+	}
+	if count[updated] != 1 || count[unchanged] != 4 || writes.Load() != 1 {
+		t.Errorf("outcomes %v, %d writes", count, writes.Load())
+	}
+}
+
+// TestRefreshNeedsARestart: what a process can't change while it runs is told of,
+// stays as it was started, and keeps nothing else from taking effect.
+func TestRefreshNeedsARestart(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	before := s.living()
+	s.world.ForgetCalls()
+	s.replace(`"zone": "z"`, `"zone": "elsewhere"`, `"operator_addr": "127.0.0.1:0"`, `"operator_addr": "127.0.0.1:4321"`,
+		`"size": 2`, `"size": 3`, `"shutdown_timeout": "2s",`, `"shutdown_timeout": "2s", "leader_network": { "ipv4": "10.0.0.9" },`)
+	want := []string{"server.provider", "server.bind", "server.leader_network"}
+	if resp := p.refreshes(updated); !slices.Equal(resp.GetRestartRequired(), want) {
+		t.Errorf("answered %v, want %v", resp, want)
+	}
+	if resp := p.refreshes(unchanged); !slices.Equal(resp.GetRestartRequired(), want) {
+		t.Errorf("the second time: %v, want %v", resp, want)
+	}
+	if st := p.configStatus(); !slices.Equal(st.GetRestartRequired(), want) {
+		t.Errorf("status: %v, want %v", st, want)
+	}
+	p.awaitSize("web", 3)
+	if have := s.living(); !slices.Equal(have[:2], before) || len(s.world.Calls(fake.OpDelete)) > 0 {
+		t.Errorf("%v live, were %v", have, before)
+	}
+	s.putConfig(shardID)
+	if resp := p.refreshes(updated); len(resp.GetRestartRequired()) > 0 || len(p.configStatus().GetRestartRequired()) > 0 {
+		t.Errorf("taken back: %v", resp)
+	}
+}
+
+// TestRefreshMovesTheLead: the standby of a leader that accepted such a change is
+// started anew on it.
+func TestRefreshMovesTheLead(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	q := s.start(named("b"))
+	q.awaitPeer()
+	s.replace(`"zone": "z"`, `"zone": "elsewhere"`)
+	p.refreshes(updated)
+	if err := p.shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	<-q.done
+	if q.err == nil || !strings.Contains(q.err.Error(), "server.provider") {
+		t.Errorf("the standby ended with %v", q.err)
+	}
+}
+
+// TestRefreshDuringTheEndOfATerm: nothing is acknowledged.
+func TestRefreshDuringTheEndOfATerm(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	s.replace(`"size": 2`, `"size": 1`)
+	arrived := make(chan struct{}, 1)
+	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+		if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "applied/") {
+			select {
+			case arrived <- struct{}{}:
+			default:
+			}
+			return objecttest.Outcome{Fault: objecttest.Hung}
+		}
+		return objecttest.Outcome{}
+	})
+	answers := make(chan error, 2)
+	for range cap(answers) {
+		client := p.operator("default")
+		go func() {
+			_, err := client.RefreshConfig(context.Background(), &nstancev1.RefreshConfigRequest{})
+			answers <- err
+		}()
+	}
+	<-arrived
+	if err := p.shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	for range cap(answers) {
+		if err := <-answers; status.Code(err) != codes.Unavailable {
+			t.Errorf("answered %v", err)
+		}
+	}
+}
+
+// TestRefreshTiming: a shorter lease is taken up without a term being lost.
+func TestRefreshTiming(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	s.replace(`"renew_interval": "1s", "lease_duration": "10s", "fence_window": "100ms"`, `"renew_interval": "200ms", "lease_duration": "2s", "fence_window": "400ms"`)
+	p.refreshes(updated)
+	first := s.leader()
+	eventually(t, "renewals come at the new pace", func() error {
+		r := s.leader()
+		if r.FenceWindow != 400*time.Millisecond || r.LeaseDuration != 2*time.Second || r.Rev < first.Rev+5 {
+			return fmt.Errorf("the record is %+v", r)
+		}
+		return nil
+	})
+	if r := s.leader(); r.Epoch != first.Epoch {
+		t.Errorf("the lead went from %+v to %+v", first, r)
+	}
+}

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"reflect"
+
+	"github.com/nstance/nstance/pkg/config"
+)
+
+// bootField is a part of the config that a process runs as it was when it
+// started, whatever the config says since.
+type bootField struct {
+	name string
+	of   func(*config.Shard) any // a pointer to the field
+	// ends: a server that takes over on another value ends, so that it is started
+	// anew on it. With one that does not, it goes on as it was started, too.
+	ends bool
+}
+
+func bootFields() []bootField {
+	return []bootField{
+		{"cluster.id", func(c *config.Shard) any { return &c.Cluster.ID }, true},
+		{"cluster.secrets", func(c *config.Shard) any { return &c.Cluster.Secrets }, true},
+		{"server.provider", func(c *config.Shard) any { return &c.Server.Provider }, true},
+		{"server.bind", func(c *config.Shard) any { return &c.Server.Bind }, true},
+		{"server.advertise", func(c *config.Shard) any { return &c.Server.Advertise }, false},
+		{"server.leader_network", func(c *config.Shard) any { return &c.Server.LeaderNetwork }, false},
+	}
+}
+
+// restartFields names what differs between the config that a process was started
+// on and another one, and can't be changed while it runs.
+func restartFields(boot, now *config.Shard) (fields []string) {
+	return differing(boot, now, func(bootField) bool { return true })
+}
+
+// endingFields names those of restartFields on which a server may not take over.
+func endingFields(boot, now *config.Shard) (fields []string) {
+	return differing(boot, now, func(f bootField) bool { return f.ends })
+}
+
+func differing(boot, now *config.Shard, counts func(bootField) bool) (fields []string) {
+	b, n := plainAdvertise(boot), plainAdvertise(now)
+	for _, f := range bootFields() {
+		if counts(f) && !reflect.DeepEqual(f.of(b), f.of(n)) {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
+}
+
+// plainAdvertise leaves out of what is advertised the addresses that only repeat
+// what is bound, so that a change of the one does not look like one of both.
+func plainAdvertise(c *config.Shard) *config.Shard {
+	plain := *c
+	bind, advertise := reflect.ValueOf(plain.Server.Bind), reflect.ValueOf(&plain.Server.Advertise).Elem()
+	for i := range advertise.NumField() {
+		if advertise.Field(i).Equal(bind.Field(i)) {
+			advertise.Field(i).SetZero()
+		}
+	}
+	return &plain
+}
+
+// keepBoot returns now with the values of boot in all that a process can't change
+// while it runs.
+func keepBoot(boot, now *config.Shard) *config.Shard {
+	kept, b := *now, *boot
+	for _, f := range bootFields() {
+		reflect.ValueOf(f.of(&kept)).Elem().Set(reflect.ValueOf(f.of(&b)).Elem())
+	}
+	return &kept
+}

@@ -1,0 +1,104 @@
+package server
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/reconcile"
+	"github.com/nstance/nstance/pkg/server/operators"
+	"github.com/nstance/nstance/pkg/watch"
+)
+
+// maxConfigProblems is how many problems of the static config are told to who
+// begins to watch. Whoever wants all of them asks for the config's status.
+const maxConfigProblems = 100
+
+// watch makes what the term's watches follow, and has it hear of changes. It is
+// called before anything can change.
+func (t *term) watch() {
+	t.watches = operators.NewWatches(operators.WatchesConfig{
+		Shard: operatorShard{t}, Problems: t.problems, Done: t.ctx.Done(), Now: t.server.cfg.Now,
+	})
+	t.wanted.altered = func() { t.watches.Changed(fleet.GroupKey{}, "") }
+	t.troubles.told = func(key fleet.GroupKey) { t.watches.Changed(key, "") }
+}
+
+// watches returns what the current term's watches follow.
+func (s *Server) watches() (*operators.Watches, error) {
+	t, err := s.term()
+	if err != nil {
+		return nil, err
+	}
+	return t.watches, nil
+}
+
+// problems joins a reader for the problems of a tenant's groups, those that last
+// first. What concerns the shard may name anybody's machines, so it is for tenant
+// default alone.
+func (t *term) problems(tenant string) *watch.Reader[operators.Problem] {
+	var held []operators.Problem
+	if tenant == fleet.DefaultTenant {
+		held = t.standing()
+	}
+	return t.troubles.follow(tenant, t.server.cfg.Now(), held)
+}
+
+// standing are the problems of the shard that last although nobody reports them
+// again and again: why nothing is changed, and why the config in storage does not
+// run.
+func (t *term) standing() (out []operators.Problem) {
+	now := t.server.cfg.Now()
+	if held := t.loop.Held(); held != "" {
+		out = append(out, operators.Problem{At: now, Reason: reconcile.ReasonOrphans, Message: held})
+	}
+	config := operatorShard{t}.Config()
+	if !config.RunningApplied {
+		return out
+	}
+	for _, v := range config.Violations[:min(len(config.Violations), maxConfigProblems)] {
+		message := v.Description
+		if v.Field != "" {
+			message = v.Field + ": " + message
+		}
+		out = append(out, operators.Problem{At: now, Reason: ReasonConfig, Message: message})
+	}
+	return out
+}
+
+// follow joins a reader for a tenant's problems: those that stand by the word of
+// others, those that were reported and last, and then all that are reported.
+func (t *troubles) follow(tenant string, now time.Time, standing []operators.Problem) *watch.Reader[operators.Problem] {
+	mine := func(p operators.Problem) bool {
+		return p.Group.Tenant == tenant || p.Group == (fleet.GroupKey{}) && tenant == fleet.DefaultTenant
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first := standing
+	for _, last := range t.last {
+		p := problemOf(last)
+		ofShard := p.Group == (fleet.GroupKey{})
+		stands := func(q operators.Problem) bool { return ofShard && q.Reason == p.Reason }
+		over := ofShard && now.Sub(p.At) > shardTroubleLife
+		if mine(p) && !over && !slices.ContainsFunc(standing, stands) {
+			first = append(first, p)
+		}
+	}
+	slices.SortStableFunc(first, func(a, b operators.Problem) int { return a.At.Compare(b.At) })
+	return t.feed.Subscribe(mine, first, operators.MaxPendingProblems)
+}
+
+func problemOf(p reconcile.Problem) operators.Problem {
+	return operators.Problem{At: p.At, Reason: p.Reason, Message: p.Message, Group: p.Group, Instance: p.Instance}
+}
+
+// forgetTrouble drops the problem of a group that is neither wanted nor has
+// instances any more.
+func (t *term) forgetTrouble(key fleet.GroupKey) {
+	if t.troubles.of(key).Message == "" || key == (fleet.GroupKey{}) {
+		return
+	}
+	if _, wanted := t.wanted.Group(key); !wanted && len(t.ledger.Group(key)) == 0 {
+		t.troubles.forget(key)
+	}
+}
