@@ -27,7 +27,7 @@ type Config struct {
 	FQDN       string
 	IPv4, IPv6 string // empty: not known
 
-	IdentityDir, KeysDir, RecvDir    string
+	IdentityDir, KeysDir, RecvDir    string // without KeysDir or RecvDir, what would go there is ignored
 	IdentityMode, KeysMode, RecvMode fs.FileMode
 
 	ReportInterval   time.Duration
@@ -64,6 +64,8 @@ func (c Config) check() error {
 	switch {
 	case len(c.RegistrationAddrs) == 0 || len(c.AgentAddrs) == 0 || c.InstanceID == "" || c.IdentityDir == "" || c.ReportInterval <= 0:
 		return errors.New("run the agent: addresses, instance id, identity directory and report interval are needed")
+	case c.KeysDir != "" && c.KeysMode == 0 || c.RecvDir != "" && c.RecvMode == 0:
+		return errors.New("run the agent: the modes of keys and of received files are needed")
 	case c.Logger == nil || c.Now == nil || c.Random == nil || c.Entropy == nil || c.Sample == nil:
 		return errors.New("run the agent: logger, clock, randomness and a way to measure the machine are needed")
 	}

@@ -76,6 +76,7 @@ func FromEnv(lookup func(string) (string, bool)) (Config, error) {
 		Debug:             e.bool(envDebug),
 	}
 	c.Kind = e.kind(c.InstanceID)
+	e.apart(c)
 	return c, errors.Join(e.problems...)
 }
 

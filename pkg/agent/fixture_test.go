@@ -126,6 +126,10 @@ func (w *world) config() agent.Config {
 		IPv4:              "10.0.1.7",
 		IdentityDir:       w.dir,
 		IdentityMode:      0o600,
+		RecvDir:           filepath.Join(w.dir, "recv"),
+		RecvMode:          0o640,
+		KeysDir:           filepath.Join(w.dir, "keys"),
+		KeysMode:          0o640,
 		ReportInterval:    time.Minute,
 		Version:           "1.2.3",
 		Logger:            slog.New(slog.DiscardHandler),
@@ -188,9 +192,13 @@ type server struct {
 	leader        string // empty: this one
 	register      func(*nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error)
 	revoked       error
-	chain         string // the CA chain to answer with; empty: the CA alone
-	sides         bool   // serve the other two streams
-	deaf          bool   // never answer the health stream's end
+	chain         string                                                  // the CA chain to answer with; empty: the CA alone
+	sides         bool                                                    // serve the other two streams
+	askKeys       func(nstancev1.AgentService_KeyGenRequestsServer) error // nil: as sides says
+	pushFiles     func(nstancev1.AgentService_ReceiveFilesServer) error
+	refuseKeys    error // what SubmitPublicKeys answers
+	submitted     []map[string]string
+	deaf          bool // never answer the health stream's end
 	registrations []*nstancev1.RegisterAgentRequest
 	reports       []report
 	streams       int // health streams opened
@@ -361,11 +369,30 @@ func (s *server) answerEnd(stream nstancev1.AgentService_ReportHealthServer) err
 }
 
 func (s *server) KeyGenRequests(_ *nstancev1.KeyGenRequestsRequest, stream nstancev1.AgentService_KeyGenRequestsServer) error {
+	s.mu.Lock()
+	ask := s.askKeys
+	s.mu.Unlock()
+	if ask != nil {
+		return ask(stream)
+	}
 	return s.side(stream.Context())
 }
 
 func (s *server) ReceiveFiles(_ *nstancev1.ReceiveFilesRequest, stream nstancev1.AgentService_ReceiveFilesServer) error {
+	s.mu.Lock()
+	push := s.pushFiles
+	s.mu.Unlock()
+	if push != nil {
+		return push(stream)
+	}
 	return s.side(stream.Context())
+}
+
+func (s *server) SubmitPublicKeys(_ context.Context, r *nstancev1.SubmitPublicKeysRequest) (*nstancev1.SubmitPublicKeysResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.submitted = append(s.submitted, r.GetPublicKeys())
+	return &nstancev1.SubmitPublicKeysResponse{}, s.refuseKeys
 }
 
 func (s *server) side(ctx context.Context) error {

@@ -54,6 +54,8 @@ func (h *holder) beat(run, ctx context.Context, stream healthStream, ended <-cha
 		case <-ticker.C:
 		case <-h.Kick:
 			ticker.Reset(h.ReportInterval)
+		case <-h.news:
+			ticker.Reset(h.ReportInterval)
 		case <-run.Done():
 		case err := <-ended:
 			return err
@@ -77,9 +79,11 @@ func (k kick) now() {
 
 // unkick forgets what was asked for before this report, which says it anyway.
 func (h *holder) unkick() {
-	select {
-	case <-h.Kick:
-	default:
+	for _, asked := range []<-chan struct{}{h.Kick, h.news} {
+		select {
+		case <-asked:
+		default:
+		}
 	}
 }
 
@@ -108,10 +112,11 @@ func (h *holder) send(ctx context.Context, stream healthStream, last bool, serve
 		ReportInterval: durationpb.New(h.ReportInterval),
 	}
 	h.Fill(ctx, r)
+	h.reportFiles(r)
 	if err := stream.Send(r); err != nil {
 		return err
 	}
-	h.observe(Event{Kind: Reported, Server: server, Sequence: r.Sequence})
+	h.observe(Event{Kind: Reported, Server: server, Sequence: r.Sequence, Report: r})
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -34,6 +35,8 @@ type HoldConfig struct {
 	// Fill completes a report: version, resources and the like. Sequence, uptime,
 	// sent_at, shutting_down and report_interval are set already.
 	Fill    func(context.Context, *nstancev1.ReportHealthRequest)
+	Files   Files           // nil: files that are sent are ignored, and none reported
+	Keys    Keys            // nil: requests for keys are ignored
 	Kick    <-chan struct{} // asks for a report at once; nil: nobody does
 	Random  func() float64  // yields numbers from [0, 1)
 	Now     func() time.Time
@@ -47,7 +50,9 @@ type Event struct {
 	Stream   string // of StreamOpened, StreamClosed and StreamUnserved
 	Server   string // the address
 	Sequence uint64 // of Reported
-	Err      error  // of StreamClosed and Disconnected
+	// Report is what was reported, of Reported. It must not be changed.
+	Report *nstancev1.ReportHealthRequest
+	Err    error // of StreamClosed and Disconnected
 }
 
 // EventKind says what happened.
@@ -75,7 +80,7 @@ const (
 // report says that the agent is shutting down, and Hold returns once the server
 // has taken it, or after two seconds.
 func Hold(ctx context.Context, c HoldConfig) {
-	h := &holder{HoldConfig: c, started: c.Now()}
+	h := &holder{HoldConfig: c, started: c.Now(), news: newKick()}
 	for failures, hops := 0, 0; ctx.Err() == nil; {
 		began := c.Now()
 		followed, err := h.connect(ctx)
@@ -103,6 +108,8 @@ type holder struct {
 	HoldConfig
 	started  time.Time
 	sequence uint64
+	news     kick                              // there is something to report of the files
+	failed   atomic.Pointer[map[string]string] // what the last commit failed on, by file; nil: it did not
 }
 
 func (h *holder) observe(e Event) {

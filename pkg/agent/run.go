@@ -99,6 +99,8 @@ func (a *agent) hold(ctx context.Context) error {
 		Client:         client,
 		ReportInterval: a.config.ReportInterval,
 		Fill:           a.fill,
+		Files:          a.received(ctx),
+		Keys:           a.keys(),
 		Kick:           a.kick,
 		Random:         a.config.Random,
 		Now:            a.config.Now,

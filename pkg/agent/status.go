@@ -29,6 +29,18 @@ type Status struct {
 	Server     string            `json:"server,omitempty"` // the address connected to
 	Streams    map[string]string `json:"streams,omitempty"`
 	LastReport *LastReport       `json:"last_report,omitempty"`
+
+	ConfigHash string       `json:"config_hash,omitempty"` // of the set of files in place
+	Files      []FileStatus `json:"files,omitempty"`       // as last reported
+}
+
+// FileStatus is what was last reported of a received file.
+type FileStatus struct {
+	Name      string     `json:"name"`
+	State     string     `json:"state"` // present, missing or failed
+	SHA256    string     `json:"sha256,omitempty"`
+	Error     string     `json:"error,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"` // of a certificate
 }
 
 // State is where an agent is in its life.
@@ -97,7 +109,26 @@ func (s Status) WriteText(w io.Writer, now time.Time, running bool) error {
 	if s.LastReport != nil {
 		row("Last report", "number %d, %s ago", s.LastReport.Sequence, age(now, s.LastReport.At))
 	}
+	if s.ConfigHash != "" {
+		row("Config hash", "%s", s.ConfigHash)
+	}
+	for _, f := range s.Files {
+		row("File", "%s", f.text(now))
+	}
 	return t.Flush()
+}
+
+func (f FileStatus) text(now time.Time) string {
+	switch {
+	case f.Error != "":
+		return fmt.Sprintf("%s %s: %s", f.Name, f.State, f.Error)
+	case f.ExpiresAt == nil:
+		return fmt.Sprintf("%s %s", f.Name, f.State)
+	case now.After(*f.ExpiresAt):
+		return fmt.Sprintf("%s %s, EXPIRED %s ago", f.Name, f.State, age(now, *f.ExpiresAt))
+	default:
+		return fmt.Sprintf("%s %s, expires in %s", f.Name, f.State, age(*f.ExpiresAt, now))
+	}
 }
 
 func (s Status) certificate(now time.Time) string {

@@ -23,7 +23,11 @@ func TestStatusText(t *testing.T) {
 		InstanceID: instanceID, Version: "1.2.3", PID: 42, StartedAt: start, UpdatedAt: start.Add(time.Minute),
 		State: agent.StateConnected, ServerID: "spiffe://example/server/dev-1", CertificateSerial: "4f", CertificateExpiresAt: &expires,
 		Server: "10.0.0.1:8994", Streams: map[string]string{agent.StreamHealth: "open", agent.StreamFiles: "not served"},
-		LastReport: &agent.LastReport{Sequence: 7, At: start.Add(time.Minute)},
+		LastReport: &agent.LastReport{Sequence: 7, At: start.Add(time.Minute)}, ConfigHash: "4fe1",
+		Files: []agent.FileStatus{
+			{Name: "a.conf", State: "present", SHA256: "4f"}, {Name: "b.crt", State: "present", ExpiresAt: &expires},
+			{Name: "c.json", State: "failed", Error: "not JSON"}, {Name: "d.env", State: "missing"},
+		},
 	}
 	for name, c := range map[string]struct {
 		now     time.Time
@@ -40,6 +44,11 @@ Server:       10.0.0.1:8994
 Stream:       ReceiveFiles not served
 Stream:       ReportHealth open
 Last report:  number 7, 1m0s ago
+Config hash:  4fe1
+File:         a.conf present
+File:         b.crt present, expires in 23h58m0s
+File:         c.json failed: not JSON
+File:         d.env missing
 `},
 		"dead": {expires.Add(time.Hour), false, `Instance:     knd01h455vb4pex5vsknk084sn02q
 Version:      1.2.3
@@ -51,6 +60,11 @@ Server:       10.0.0.1:8994
 Stream:       ReceiveFiles not served
 Stream:       ReportHealth open
 Last report:  number 7, 24h59m0s ago
+Config hash:  4fe1
+File:         a.conf present
+File:         b.crt present, EXPIRED 1h0m0s ago
+File:         c.json failed: not JSON
+File:         d.env missing
 `},
 	} {
 		var out strings.Builder

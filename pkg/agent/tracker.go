@@ -108,6 +108,7 @@ func (t *tracker) observe(e Event) {
 			s.stream(e, "not served")
 		case Reported:
 			s.LastReport = &LastReport{Sequence: e.Sequence, At: t.now().UTC()}
+			s.ConfigHash, s.Files = e.Report.GetConfigHash(), shown(e.Report.GetFiles())
 		case Disconnected:
 			s.State, s.Server, s.Streams = StateConnecting, "", nil
 			s.Reason = e.Err.Error()

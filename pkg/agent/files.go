@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nstance/nstance/pkg/files"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// Files is where an agent keeps the sets of files that it receives; usually a
+// *files.Dir. Commit is called from one goroutine at a time and takes a set over
+// as a whole or not at all; Report is called meanwhile, and must not wait for it.
+type Files interface {
+	Commit(files.Set) error
+	Report() files.Report
+}
+
+var _ Files = (*files.Dir)(nil)
+
+// received is where the agent keeps files, with what a crash left unfinished
+// completed. Trouble is no reason to stop: it is told to the server when the next
+// set comes.
+func (a *agent) received(ctx context.Context) Files {
+	if a.config.RecvDir == "" {
+		return nil
+	}
+	dir := files.NewDir(files.DirConfig{Path: a.config.RecvDir, Mode: a.config.RecvMode, Now: a.config.Now})
+	if err := dir.Load(); err != nil {
+		a.config.Logger.LogAttrs(ctx, slog.LevelError, "the received files are not as they should be", slog.Any("error", err))
+	}
+	return dir
+}
+
+func (a *agent) keys() Keys {
+	if a.config.KeysDir == "" {
+		return nil
+	}
+	return &keyring{
+		store:   store{dir: a.config.KeysDir, mode: a.config.KeysMode},
+		entropy: a.config.Entropy, now: a.config.Now, logger: a.config.Logger,
+	}
+}
+
+// apart refuses one directory for two purposes: what a server sends must not
+// take the place of a private key.
+func (e *env) apart(c Config) {
+	names, dirs := []string{envIdentityDir, envKeysDir, envRecvDir}, []string{c.IdentityDir, c.KeysDir, c.RecvDir}
+	for i, dir := range dirs {
+		if first := slices.Index(dirs, dir); first < i {
+			e.reject(names[i], dir, "another directory than that of "+names[first])
+		}
+	}
+}
+
+// reportFiles puts into a report what is on the machine: the hash and the files
+// of the set in place, and what became of the last attempt to replace it.
+func (h *holder) reportFiles(r *nstancev1.ReportHealthRequest) {
+	if h.Files == nil {
+		return
+	}
+	var failed map[string]string
+	if last := h.failed.Load(); last != nil {
+		failed = maps.Clone(*last)
+	}
+	report := h.Files.Report()
+	r.ConfigHash = report.ConfigHash
+	r.Files = make([]*nstancev1.FileStatus, 0, len(report.Files)+len(failed))
+	for _, f := range report.Files {
+		status := fileStatus(f)
+		if why, ok := failed[f.Name]; ok {
+			status.State, status.Error = nstancev1.FileState_FILE_STATE_FAILED, why
+			delete(failed, f.Name)
+		}
+		r.Files = append(r.Files, status)
+	}
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		r.Files = append(r.Files, &nstancev1.FileStatus{Name: name, State: nstancev1.FileState_FILE_STATE_FAILED, Error: failed[name]})
+	}
+}
+
+func fileStatus(f files.Status) *nstancev1.FileStatus {
+	status := &nstancev1.FileStatus{Name: f.Name, State: nstancev1.FileState_FILE_STATE_PRESENT, Sha256: f.SHA256}
+	switch {
+	case f.Err != nil:
+		status.State, status.Error = nstancev1.FileState_FILE_STATE_FAILED, files.Failures(f.Err, []string{f.Name})[f.Name]
+	case f.SHA256 == "":
+		status.State = nstancev1.FileState_FILE_STATE_MISSING
+	case f.Leaf != nil:
+		status.NotAfter, status.PublicKeySha256 = timestamppb.New(f.Leaf.NotAfter), f.Leaf.PublicKeySHA256
+	}
+	return status
+}
+
+// shown is what a person is shown of a report's files.
+func shown(reported []*nstancev1.FileStatus) []FileStatus {
+	var all []FileStatus
+	for _, f := range reported {
+		state := strings.ToLower(strings.TrimPrefix(f.GetState().String(), "FILE_STATE_"))
+		s := FileStatus{Name: f.GetName(), State: state, SHA256: f.GetSha256(), Error: f.GetError()}
+		if f.GetNotAfter() != nil {
+			ends := f.GetNotAfter().AsTime()
+			s.ExpiresAt = &ends
+		}
+		all = append(all, s)
+	}
+	return all
+}

@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nstance/nstance/pkg/files"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+const (
+	// maxKeys bounds the keys that a server may ask for at once.
+	maxKeys = 64
+	// maxKeysMessage is far more than a request for that many has, in bytes.
+	maxKeysMessage = 1 << 20
+	// submitTimeout bounds one attempt to hand in public keys.
+	submitTimeout = 30 * time.Second
+)
+
+// Keys are the private keys of what runs on an instance. It is called from one
+// goroutine at a time.
+type Keys interface {
+	// Public returns the public keys (PEM, PKIX) of the keys asked for, by name, and
+	// makes those that are missing. The requests are valid and their names unique.
+	// What can't be had is in the error and may be had later; the others are
+	// returned all the same.
+	Public([]*nstancev1.KeyRequest) (map[string]string, error)
+}
+
+// readKeyRequests reads the stream of key requests until it ends. Each request
+// takes the place of the one before it, answered or not.
+func (h *holder) readKeyRequests(service nstancev1.AgentServiceClient) func(context.Context, func()) error {
+	return func(ctx context.Context, opened func()) error {
+		stream, err := service.KeyGenRequests(ctx, &nstancev1.KeyGenRequestsRequest{}, grpc.MaxCallRecvMsgSize(maxKeysMessage))
+		if err != nil {
+			return err
+		}
+		opened()
+		stop := func() {}
+		defer func() { stop() }()
+		for {
+			request, err := stream.Recv()
+			if err != nil {
+				return err
+			}
+			stop()
+			stop = h.answerInBackground(ctx, service, request.GetKeys())
+		}
+	}
+}
+
+// answerInBackground answers one request for as long as it takes, without
+// holding up the next; stop returns once nothing of it goes on.
+func (h *holder) answerInBackground(ctx context.Context, service nstancev1.AgentServiceClient, asked []*nstancev1.KeyRequest) (stop func()) {
+	requests, err := checkKeyRequests(asked)
+	if err != nil {
+		h.Logger.LogAttrs(ctx, slog.LevelError, "the server asks for keys that can't be made", slog.Any("error", err))
+	}
+	if h.Keys == nil || len(requests) == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var answering sync.WaitGroup
+	answering.Go(func() { h.answerKeys(ctx, service, requests) })
+	return func() {
+		cancel()
+		answering.Wait()
+	}
+}
+
+// answerKeys hands in the public keys, again and again until the server has all
+// of them or ctx ends.
+func (h *holder) answerKeys(ctx context.Context, service nstancev1.AgentServiceClient, requests []*nstancev1.KeyRequest) {
+	var handedIn map[string]string
+	for failures := 0; ; failures++ {
+		public, err := h.Keys.Public(requests)
+		if !maps.Equal(public, handedIn) {
+			submitted := submit(ctx, service, public)
+			if submitted == nil {
+				handedIn = public
+			}
+			err = errors.Join(err, submitted)
+		}
+		if err == nil || ctx.Err() != nil || status.Code(err) == codes.Unimplemented {
+			return
+		}
+		wait := rpc.Backoff(failures, rpc.MaxBackoff, h.Random)
+		h.Logger.LogAttrs(ctx, slog.LevelWarn, "could not hand in the public keys yet", slog.Any("error", err), slog.Duration("retry_in", wait))
+		if rpc.Sleep(ctx, wait) != nil {
+			return
+		}
+	}
+}
+
+func submit(ctx context.Context, service nstancev1.AgentServiceClient, public map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
+	defer cancel()
+	_, err := service.SubmitPublicKeys(ctx, &nstancev1.SubmitPublicKeysRequest{PublicKeys: public})
+	return err
+}
+
+// checkKeyRequests returns what of a server's request can be answered, and in
+// the error why the rest can't be, now or ever.
+func checkKeyRequests(asked []*nstancev1.KeyRequest) (valid []*nstancev1.KeyRequest, err error) {
+	if len(asked) > maxKeys {
+		return nil, fmt.Errorf("%d keys: at most %d are allowed", len(asked), maxKeys)
+	}
+	var problems []error
+	for _, request := range asked {
+		if err := checkKeyRequest(request, valid); err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		valid = append(valid, request)
+	}
+	return valid, errors.Join(problems...)
+}
+
+func checkKeyRequest(request *nstancev1.KeyRequest, others []*nstancev1.KeyRequest) error {
+	if err := files.CheckKeyName(request.GetName()); err != nil {
+		return err
+	}
+	if !makesKeys(request.GetAlgorithm()) {
+		return fmt.Errorf("the key %s: the algorithm %s is not one that this version makes", request.GetName(), request.GetAlgorithm())
+	}
+	return checkSpelling(request.GetName(), others)
+}
