@@ -193,9 +193,6 @@ func (h *Hub[K, V]) begin(joined []*Subscription[K, V]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range joined {
-		if _, there := h.subs[s]; !there {
-			continue // it left meanwhile
-		}
 		var keys []K
 		for key, e := range h.current {
 			if s.wants(e.value) && h.cfg.Initial(e.value) {

@@ -246,6 +246,10 @@ func TestLastWordStays(t *testing.T) {
 		pass()
 		expect(t, s, "a=deleted")
 		expect(t, late, "end")
+		w.set("a", "deleted") // another life
+		h.Mark("a")
+		pass()
+		expect(t, s, "a=deleted")
 	})
 }
 
@@ -283,6 +287,30 @@ func TestChangeDuringSnapshot(t *testing.T) {
 	})
 }
 
+// TestSnapshotIsNewerThanItsReader: who joins while others' snapshot is made gets
+// one of its own, so that nothing in it is older than the joining.
+func TestSnapshotIsNewerThanItsReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(map[string]string{"a": "1", "b": "1"})
+		h := w.run(t)
+		var late *reader
+		w.onLook = func(key string) {
+			if w.lookedAt("a")+w.lookedAt("b") == 1 && late == nil {
+				w.set(map[string]string{"a": "b", "b": "a"}[key], "2") // that was looked at
+				late = h.Subscribe(anything)
+			}
+		}
+		first := h.Subscribe(anything)
+		defer first.Close()
+		pass()
+		defer late.Close()
+		have := read(t, late)
+		if len(have) != 3 || !strings.Contains(strings.Join(have, " "), "=2") || have[2] != "end" {
+			t.Errorf("the late one's snapshot is %v", have)
+		}
+	})
+}
+
 // TestPace: nothing is looked at while nobody reads, and a key that changes all
 // the time, with many readers, is looked at ten times a second.
 func TestPace(t *testing.T) {
@@ -295,8 +323,9 @@ func TestPace(t *testing.T) {
 		if n := w.lookedAt("a"); n != 0 {
 			t.Fatalf("looked %d times for nobody", n)
 		}
+		var readers []*reader
 		for range 20 {
-			defer h.Subscribe(anything).Close()
+			readers = append(readers, h.Subscribe(anything))
 		}
 		synctest.Wait()
 		before := w.lookedAt("a")
@@ -307,6 +336,16 @@ func TestPace(t *testing.T) {
 		}
 		if n := w.lookedAt("a") - before; n < 90 || n > 102 {
 			t.Errorf("looked %d times in ten seconds", n)
+		}
+		for _, s := range readers {
+			s.Close()
+		}
+		pass()
+		before = w.lookedAt("a")
+		h.Mark("a")
+		time.Sleep(5 * watch.ResyncInterval)
+		if n := w.lookedAt("a") - before; n != 0 {
+			t.Errorf("looked %d times after all had left", n)
 		}
 	})
 }

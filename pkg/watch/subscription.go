@@ -87,7 +87,7 @@ func (s *Subscription[K, V]) next() (Item[K, V], bool) {
 	delete(s.pending, key)
 	known, was := s.told[key]
 	switch {
-	case e == nil, was && !e.gone && known == e.digest, e.gone && !was:
+	case e == nil, was && !e.gone && known == e.digest:
 		return Item[K, V]{}, false
 	case e.gone:
 		delete(s.told, key)
