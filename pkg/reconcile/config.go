@@ -124,6 +124,10 @@ type Config struct {
 	// previous leader sent can still land in the store.
 	FirstSweep time.Duration
 
+	// LoadBalancers returns the provider's targets of every load balancer by its
+	// name, as groups name it. What it returns is not changed. Optional.
+	LoadBalancers func() map[string][]string
+
 	// NotLeader reports whether an error of the ledger, the groups or the fence
 	// says that the term is over. Optional: then only the context ends the loop.
 	NotLeader func(error) bool

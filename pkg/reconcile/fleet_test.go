@@ -21,6 +21,7 @@ type agents struct {
 	open    map[fleet.InstanceID]bool
 	mute    map[fleet.InstanceID]bool // no agent will come up on these
 	muteAll bool
+	late    bool // the first report comes an interval after the stream
 	group   sync.WaitGroup
 }
 
@@ -106,7 +107,9 @@ func (a *agents) connect(m *term, id fleet.InstanceID) {
 	a.open[id] = true
 	a.mu.Unlock()
 	m.AgentConnected(id)
-	m.AgentReport(id, reconcile.Report{At: time.Now()})
+	if !a.late {
+		m.AgentReport(id, reconcile.Report{At: time.Now()})
+	}
 }
 
 func (a *agents) drop(m *term, id fleet.InstanceID) {

@@ -53,7 +53,8 @@ type Loop struct {
 	told          map[string]bool                     // by key: malformed objects that were reported
 	orphans       orphanage
 
-	subnets *subnets // has a lock of its own
+	subnets   *subnets // has a lock of its own
+	balancers *balancers
 }
 
 // New returns a loop for one term.
@@ -81,6 +82,7 @@ func New(cfg Config) (*Loop, error) {
 		polls:     newAsker(),
 		orphans:   newOrphanage(),
 		subnets:   newSubnets(cfg.Provider),
+		balancers: newBalancers(cfg.Provider),
 	}
 	t := cfg.tuning()
 	l.tuning.Store(&t)
@@ -101,6 +103,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.mu.Unlock()
 	if l.takeOver(term) {
 		l.workers.Go(func() { l.sweepAll(term) })
+		l.workers.Go(func() { l.keepTargets(term) })
 		if w, ok := l.cfg.Provider.(provider.Watcher); ok {
 			l.workers.Go(func() { l.watch(term, w) })
 		}
@@ -208,6 +211,7 @@ func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) {
 	delete(l.wakes, key)
 	v, defined := l.view(key, now)
 	l.apply(ctx, v, plan.Next(v), defined)
+	l.balance(ctx, v, defined)
 	l.passTook = time.Since(now)
 }
 

@@ -111,6 +111,7 @@ type shard struct {
 	logs     bytes.Buffer
 	build    func(fleet.Instance) error
 	adjust   func(*reconcile.Config)
+	targets  []string // of the load balancer www
 
 	term *term
 }

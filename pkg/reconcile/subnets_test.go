@@ -171,6 +171,31 @@ func TestRepeatedCreateStaysInItsSubnet(t *testing.T) {
 	}
 }
 
+// TestRepeatedCreateDoesNotMoveOn: that a repeated create finds no room does not
+// tell what became of the first one. Its place is given up when it has not
+// registered in time, and a new one goes where there is room.
+func TestRepeatedCreateDoesNotMoveOn(t *testing.T) {
+	cfg := fake.Config{Capacity: map[string]int{"subnet-a": 1, "subnet-b": 5}, CreateLatency: fake.Fixed(time.Second)}
+	bubble(t, cfg, func(t *testing.T, s *shard) {
+		s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: fake.ErrLost})
+		s.size(web, 1)
+		s.lead()
+		pass(500 * time.Millisecond)
+		_ = s.stop()
+		first := s.records(web, fleet.Pending)
+		s.world.SetCapacity(map[string]int{"subnet-a": 0, "subnet-b": 5})
+		s.lead()
+		pass(4 * time.Minute)
+		if in := s.createsIn(); in["subnet-b"] != 0 || in["subnet-a"] < 3 || len(first) != 1 {
+			t.Errorf("creates by subnet: %v", in)
+		}
+		pass(10 * time.Minute)
+		if ids := s.expectRunning(web, 1); ids[0] == first[0] {
+			t.Errorf("%s moved on: %s", first[0], s.dump())
+		}
+	})
+}
+
 // TestNextSubnetIsRecordedBeforeItIsAsked: also after a refusal, at a crash
 // anywhere and with writes that fail, the record names where a VM may be.
 func TestNextSubnetIsRecordedBeforeItIsAsked(t *testing.T) {
