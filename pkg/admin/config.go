@@ -12,12 +12,15 @@ import (
 
 // ConfigStatus is which static config one shard runs.
 type ConfigStatus struct {
-	Shard          string      `json:"shard"`
-	ETag           string      `json:"etag"`
-	LastModified   *time.Time  `json:"last_modified,omitempty"`
-	Size           int64       `json:"size"`
-	RunningApplied bool        `json:"running_applied"` // config/ is invalid; the last accepted one runs
-	Violations     []Violation `json:"violations,omitempty"`
+	Shard          string     `json:"shard"`
+	ETag           string     `json:"etag"`
+	LastModified   *time.Time `json:"last_modified,omitempty"`
+	Size           int64      `json:"size"`
+	RunningApplied bool       `json:"running_applied"` // config/ is invalid; the last accepted one runs
+	// RestartRequired names the fields that the leader does without until it is
+	// started anew.
+	RestartRequired []string    `json:"restart_required,omitempty"`
+	Violations      []Violation `json:"violations,omitempty"`
 }
 
 // Violation is one thing that is wrong with a config.
@@ -35,7 +38,7 @@ func (c *Client) ConfigStatus(ctx context.Context, shards []Shard) ([]ConfigStat
 		}
 		st := ConfigStatus{
 			Shard: shard, ETag: resp.GetEtag(), LastModified: timeOf(resp.GetLastModified()),
-			Size: resp.GetSize(), RunningApplied: resp.GetRunningApplied(),
+			Size: resp.GetSize(), RunningApplied: resp.GetRunningApplied(), RestartRequired: resp.GetRestartRequired(),
 		}
 		for _, v := range resp.GetViolations() {
 			st.Violations = append(st.Violations, Violation{Field: v.GetField(), Description: v.GetDescription()})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/reconcile"
 )
 
 // This file is how a static config becomes the one that runs. All that a later
@@ -35,7 +36,8 @@ func (t *term) acceptable(c acceptedConfig) bool {
 	return !c.recorded && t.wanted.unreadable() == nil
 }
 
-// acceptLate does what a takeover could not do.
+// acceptLate does what a takeover could not do, if it couldn't. It reports what
+// goes wrong itself; the error says that it is to be tried again.
 func (t *term) acceptLate() error {
 	release, err := t.beginRefresh(t.ctx)
 	if err != nil {
@@ -46,7 +48,10 @@ func (t *term) acceptLate() error {
 	if !t.acceptable(c) {
 		return nil
 	}
-	return t.accept(t.ctx, c, t.swapBetweenPasses(c.shard))
+	if err = t.accept(t.ctx, c, t.swapBetweenPasses(c.shard)); err != nil && t.ctx.Err() == nil {
+		t.troubles.report(reconcile.Problem{At: t.server.cfg.Now(), Reason: reconcile.ReasonStorage, Message: err.Error()})
+	}
+	return err
 }
 
 // accept makes c the config that runs: durable first, then, by commit, in place.

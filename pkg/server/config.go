@@ -58,17 +58,18 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Times are durations that no shard's config can set, because they count before
-// there is one. A zero field takes the value of DefaultTimes.
+// Times are durations that no shard's config can set, because they count while
+// there is none. A zero field takes the value of DefaultTimes.
 type Times struct {
 	BootRetry   time.Duration // from a failed attempt to boot to the next; up to a half more
 	BootAttempt time.Duration // the longest that one attempt may take
 	Certificate time.Duration // life of the server's own certificate
+	ConfigLook  time.Duration // from one look at a config that can't run to the next
 }
 
 // DefaultTimes are the times of a server in earnest.
 func DefaultTimes() Times {
-	return Times{BootRetry: 30 * time.Second, BootAttempt: 2 * time.Minute, Certificate: 365 * 24 * time.Hour}
+	return Times{BootRetry: 30 * time.Second, BootAttempt: 2 * time.Minute, Certificate: 365 * 24 * time.Hour, ConfigLook: configReminder}
 }
 
 func (t Times) withDefaults() Times {
@@ -81,6 +82,9 @@ func (t Times) withDefaults() Times {
 	}
 	if t.Certificate == 0 {
 		t.Certificate = d.Certificate
+	}
+	if t.ConfigLook == 0 {
+		t.ConfigLook = d.ConfigLook
 	}
 	return t
 }

@@ -25,7 +25,7 @@ const configReminder = shardTroubleLife - time.Minute
 func (t *term) tellOfConfig() {
 	for {
 		t.tellOfInvalidConfig()
-		if rpc.Sleep(t.ctx, configReminder) != nil {
+		if rpc.Sleep(t.ctx, t.server.cfg.Times.ConfigLook) != nil {
 			return
 		}
 		if t.static.now().fromApplied {

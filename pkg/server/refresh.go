@@ -29,6 +29,7 @@ func (s operatorShard) Refresh(ctx context.Context) (operators.Refreshed, error)
 	if err != nil {
 		return operators.Refreshed{}, err
 	}
+	s.files.Changed() // secrets and storage may have changed even if the config has not
 	c := s.static.now()
 	return operators.Refreshed{Updated: updated, ETag: string(c.info.ETag), RestartRequired: slices.Clone(c.restart)}, nil
 }
@@ -125,7 +126,6 @@ func (t *term) refreshed() {
 	}
 	t.troubles.over(ReasonConfig)
 	t.tellOfGroups()
-	t.loop.Kick()
 	s.cfg.Logger.Info("config refreshed", slog.String("etag", string(c.info.ETag)), slog.String("restart_required", strings.Join(c.restart, ", ")))
 }
 

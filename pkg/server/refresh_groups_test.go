@@ -293,3 +293,42 @@ func hashes(s *site) (all []string) {
 	}
 	return all
 }
+
+// TestInvalidConfigIsLookedAt: as long as it lasts it is told; it is over when
+// config/ is again what runs, and a mended one that is another waits for a refresh.
+func TestInvalidConfigIsLookedAt(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start(func(c *server.Config) { c.Times.ConfigLook = 20 * time.Millisecond })
+	s.populate(p)
+	p.awaitSize("web", 2)
+	good := s.get(configAt)
+	s.put(configAt, "{")
+	_, err := p.refresh()
+	refused(t, err, codes.InvalidArgument)
+	told := p.watchErrors("default")
+	for range 3 {
+		told.next("it is told again", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == server.ReasonConfig })
+	}
+	says := func(what string, ok func(*nstancev1.GetConfigStatusResponse) bool) {
+		t.Helper()
+		eventually(t, what, func() error {
+			if st := p.configStatus(); !ok(st) {
+				return fmt.Errorf("status: %v", st)
+			}
+			return nil
+		})
+	}
+	s.replace(`"size": 2`, `"size": 1`)
+	says("it waits for a refresh", func(st *nstancev1.GetConfigStatusResponse) bool {
+		return st.GetRunningApplied() && len(st.GetViolations()) == 1 && strings.Contains(st.GetViolations()[0].GetDescription(), "waits for a refresh")
+	})
+	if g := s.mustGroup(p, "web"); g.GetSize() != 2 {
+		t.Errorf("web is %v before anybody asked", g)
+	}
+	s.put(configAt, good)
+	says("it is over", func(st *nstancev1.GetConfigStatusResponse) bool {
+		return !st.GetRunningApplied() && len(st.GetViolations()) == 0
+	})
+	p.refreshes(unchanged)
+}

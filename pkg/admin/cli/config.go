@@ -35,6 +35,7 @@ func configColumns() []column[admin.ConfigStatus] {
 			}
 			return fmt.Sprintf("it can't run (%d problems), the last accepted one does", len(c.Violations))
 		}},
+		{"NEEDS A RESTART", func(c admin.ConfigStatus) string { return strings.Join(c.RestartRequired, ", ") }},
 	}
 }
 

@@ -230,14 +230,14 @@ func TestInstances(t *testing.T) {
 func TestConfigStatus(t *testing.T) {
 	c := newCluster(t).register()
 	c.shard("dev-1").config = &nstancev1.GetConfigStatusResponse{
-		Etag: "abc", LastModified: timestamppb.New(time.Unix(1e9, 0)), Size: 42, RunningApplied: true,
+		Etag: "abc", LastModified: timestamppb.New(time.Unix(1e9, 0)), Size: 42, RunningApplied: true, RestartRequired: []string{"server.bind"},
 		Violations: []*nstancev1.Violation{{Field: "groups.default.web.size", Description: "is negative"}},
 	}
 	out := decode[[]admin.ConfigStatus](t, c.run("config", "status", "-o", "json").want(t, cli.ExitOK).out)
 	if len(out) != 1 || out[0].ETag != "abc" || out[0].Size != 42 || !out[0].RunningApplied || out[0].Violations[0].Field != "groups.default.web.size" {
 		t.Errorf("status: %+v", out)
 	}
-	if table := c.run("config", "status").want(t, cli.ExitOK).out; !strings.Contains(table, "2001-09-09T01:46:40Z") || !strings.Contains(table, "1 problems") {
+	if table := c.run("config", "status").want(t, cli.ExitOK).out; !strings.Contains(table, "2001-09-09T01:46:40Z") || !strings.Contains(table, "1 problems") || !strings.Contains(table, "server.bind") {
 		t.Errorf("table: %s", table)
 	}
 }

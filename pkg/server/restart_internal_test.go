@@ -1,0 +1,118 @@
+package server
+
+import (
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+const minimal = `{
+  "cluster": { "id": "a", "secrets": { "encryption_key": { "provider": "env", "source": "K" } } },
+  "server": { "provider": { "kind": "fake" }, "subnet_pools": { "p": ["s"] } MORE },
+  "tenants": { "prod": {} },
+  "templates": { "knd": { "kind": "knd", "arch": "amd64", "subnet_pool": "p" } },
+  "groups": { GROUPS },
+}`
+
+func parsed(t *testing.T, pairs ...string) *config.Shard {
+	t.Helper()
+	text := strings.NewReplacer(append(pairs, "MORE", "", "GROUPS", "")...).Replace(minimal)
+	c, err := config.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestRestartFields: a change of any of them is named, kept as it was, and leaves
+// everything else as it is wanted.
+func TestRestartFields(t *testing.T) {
+	boot := parsed(t)
+	for field, pair := range map[string][2]string{
+		"cluster.id":            {`"id": "a"`, `"id": "b"`},
+		"cluster.secrets":       {`"source": "K"`, `"source": "L"`},
+		"server.provider":       {`"kind": "fake"`, `"kind": "fake", "options": { "x": [1] }`},
+		"server.bind":           {`MORE`, `, "bind": { "agent_addr": ":9" }`},
+		"server.advertise":      {`MORE`, `, "advertise": { "agent_addr": "h:9" }`},
+		"server.leader_network": {`MORE`, `, "leader_network": { "ipv4": "10.0.0.9" }`},
+	} {
+		now := parsed(t, pair[0], pair[1], "GROUPS", `"prod": { "web": { "template": "knd" } }`)
+		if have := restartFields(boot, now); !slices.Equal(have, []string{field}) {
+			t.Errorf("a change of %s: %v", field, have)
+		}
+		kept := keepBoot(boot, now)
+		if len(restartFields(boot, kept)) > 0 || len(kept.Groups) != 1 || reflect.DeepEqual(kept, now) {
+			t.Errorf("%s: kept %+v", field, kept)
+		}
+		ends := slices.Contains([]string{"cluster.id", "cluster.secrets", "server.provider", "server.bind"}, field)
+		if len(endingFields(boot, now)) > 0 != ends {
+			t.Errorf("a takeover on another %s: %v", field, endingFields(boot, now))
+		}
+	}
+	if have := restartFields(boot, parsed(t)); have != nil {
+		t.Errorf("no change: %v", have)
+	}
+}
+
+// TestRestartFieldsAreDocumented holds the page's table against the code.
+func TestRestartFieldsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/config-refresh.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(page), "| needs a restart |")
+	if !found {
+		t.Fatal("there is no table of the fields that need a restart")
+	}
+	var documented []string
+	for _, line := range strings.Split(table, "\n")[2:] {
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 {
+			break
+		}
+		documented = append(documented, strings.Trim(cells[1], " `"))
+	}
+	var names []string
+	for _, f := range bootFields() {
+		names = append(names, f.name)
+	}
+	if !slices.Equal(documented, names) {
+		t.Errorf("the page names %v, the code %v", documented, names)
+	}
+}
+
+// TestSucceed: who lives on when the config before was kept but never ran.
+func TestSucceed(t *testing.T) {
+	group := func(s string) *config.Shard {
+		return parsed(t, "GROUPS", `"default": { "other": { "template": "knd" }`+s+` }`)
+	}
+	ran := group(`, "web": { "template": "knd", "args": { "from": "ran" } }`)
+	kept := group(``)
+	next := group(``)
+	d, err := config.ParseDynamic([]byte(`{ "groups": { "default": { "web": { "size": 5 } }, "prod": { "own": { "template": "knd" } } } }`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := succeed(d, next, []*config.Shard{ran, kept})
+	if e, _ := out.Entry(fleet.GroupKey{Tenant: "default", Name: "web"}); e.Template == nil || *e.Template != "knd" || e.Args["from"] != "ran" || *e.Size != 5 {
+		t.Errorf("web became %+v", e)
+	}
+	if e, _ := out.Entry(fleet.GroupKey{Tenant: "prod", Name: "own"}); e.Removed {
+		t.Errorf("own became %+v", e)
+	}
+	withoutProd := parsed(t, `"tenants": { "prod": {} },`, ``)
+	out = succeed(d, withoutProd, []*config.Shard{ran})
+	if e, _ := out.Entry(fleet.GroupKey{Tenant: "prod", Name: "own"}); !e.Removed {
+		t.Errorf("own of a tenant that is no more became %+v", e)
+	}
+	// One that was never declared is somebody's mistake, which is told of; nothing
+	// of it is deleted.
+	if out = succeed(d, withoutProd, []*config.Shard{withoutProd}); !reflect.DeepEqual(out, d) {
+		t.Errorf("entries of an unknown tenant became %+v", out)
+	}
+}
