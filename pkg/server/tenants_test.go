@@ -454,9 +454,7 @@ func (c *crossing) watchesInstances() {
 
 // watchesErrors is about what TestWatchErrors brings about; here nothing is wrong.
 func (c *crossing) watchesErrors() {
-	w := c.p.watchErrors(c.a)
-	time.Sleep(50 * time.Millisecond)
-	for _, m := range w.quiet() {
+	for _, m := range c.p.watchErrors(c.a).quiet() {
 		c.t.Errorf("told %v", m)
 	}
 }

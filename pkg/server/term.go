@@ -125,7 +125,7 @@ const (
 // tellOfGroups reports what is wrong with the definitions of dynamic groups.
 func (t *term) tellOfGroups() {
 	for _, p := range t.wanted.Problems() {
-		t.troubles.report(reconcile.Problem{At: t.server.cfg.Now(), Reason: ReasonGroups, Message: p.String()})
+		t.troubles.report(reconcile.Problem{At: t.server.cfg.Now(), Reason: ReasonGroups, Message: p.String(), Group: groupIn(p.Path)})
 	}
 }
 

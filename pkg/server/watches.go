@@ -1,9 +1,12 @@
 package server
 
 import (
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/reconcile"
 	"github.com/nstance/nstance/pkg/server/operators"
@@ -20,7 +23,10 @@ func (t *term) watch() {
 	t.watches = operators.NewWatches(operators.WatchesConfig{
 		Shard: operatorShard{t}, Problems: t.problems, Done: t.ctx.Done(), Now: t.server.cfg.Now,
 	})
-	t.wanted.altered = func() { t.watches.Changed(fleet.GroupKey{}, "") }
+	t.wanted.altered = func() {
+		t.troubles.mended(t.wanted.Problems())
+		t.watches.Changed(fleet.GroupKey{}, "")
+	}
 	t.troubles.told = func(key fleet.GroupKey) { t.watches.Changed(key, "") }
 }
 
@@ -52,11 +58,11 @@ func (t *term) standing() (out []operators.Problem) {
 	if held := t.loop.Held(); held != "" {
 		out = append(out, operators.Problem{At: now, Reason: reconcile.ReasonOrphans, Message: held})
 	}
-	config := operatorShard{t}.Config()
-	if !config.RunningApplied {
+	static := operatorShard{t}.Config()
+	if !static.RunningApplied {
 		return out
 	}
-	for _, v := range config.Violations[:min(len(config.Violations), maxConfigProblems)] {
+	for _, v := range static.Violations[:min(len(static.Violations), maxConfigProblems)] {
 		message := v.Description
 		if v.Field != "" {
 			message = v.Field + ": " + message
@@ -86,6 +92,28 @@ func (t *troubles) follow(tenant string, now time.Time, standing []operators.Pro
 	}
 	slices.SortStableFunc(first, func(a, b operators.Problem) int { return a.At.Compare(b.At) })
 	return t.feed.Subscribe(mine, first, operators.MaxPendingProblems)
+}
+
+// mended drops the problems with definitions of dynamic groups that are none any
+// more.
+func (t *troubles) mended(still config.Problems) {
+	wrong := map[fleet.GroupKey]bool{}
+	for _, p := range still {
+		wrong[groupIn(p.Path)] = true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.last, func(key fleet.GroupKey, p reconcile.Problem) bool { return p.Reason == ReasonGroups && !wrong[key] })
+}
+
+// groupIn is the group that a field belongs to, such as groups.prod.web.size; zero
+// when it belongs to none.
+func groupIn(path string) fleet.GroupKey {
+	parts := strings.SplitN(path, ".", 4)
+	if len(parts) < 3 || parts[0] != "groups" || fleet.CheckName(parts[1]) != nil || fleet.CheckName(parts[2]) != nil {
+		return fleet.GroupKey{}
+	}
+	return fleet.GroupKey{Tenant: parts[1], Name: parts[2]}
 }
 
 func problemOf(p reconcile.Problem) operators.Problem {

@@ -3,6 +3,7 @@ package server_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,8 @@ func (w *watched[T]) ended() error {
 	}
 }
 
-// quiet reports the events that came by now.
+// quiet reports the events that come until nothing comes for a moment. What is
+// there to be told takes a millisecond.
 func (w *watched[T]) quiet() (events []*T) {
 	for {
 		select {
@@ -100,7 +102,7 @@ func (w *watched[T]) quiet() (events []*T) {
 				w.t.Fatalf("the watch ended: %v", w.err)
 			}
 			events = append(events, m)
-		default:
+		case <-time.After(50 * time.Millisecond):
 			return events
 		}
 	}
@@ -167,7 +169,9 @@ func TestWatchGroups(t *testing.T) {
 	if _, err := p.operator("default").DeleteGroup(within(t), &nstancev1.DeleteGroupRequest{Key: "extra"}); err != nil {
 		t.Fatal(err)
 	}
-	gone := func(m *nstancev1.WatchGroupsResponse) bool { return m.GetType() == deleteEvent && m.GetKey() == "extra" }
+	gone := func(m *nstancev1.WatchGroupsResponse) bool {
+		return m.GetType() == deleteEvent && m.GetKey() == "extra"
+	}
 	w.next("extra is gone", gone)
 }
 
@@ -275,6 +279,45 @@ func TestWatchInvalidConfig(t *testing.T) {
 	}
 	if told := q.watchErrors("prod").quiet(); len(told) > 0 {
 		t.Errorf("prod is told %v", told)
+	}
+}
+
+// TestWatchInvalidGroup: what is wrong with a dynamic group is told to its own
+// tenant, until it is mended.
+func TestWatchInvalidGroup(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	prod := p.operator("prod")
+	if _, err := prod.UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "db", Template: ptr("knd"), Size: ptr(int32(0))}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	key := "groups/" + shardID + ".jsonc"
+	good := s.get(key)
+	s.put(key, strings.ReplaceAll(good, `"template": "knd"`, `"template": "nosuch"`))
+	q := s.start(named("b")).awaitLeading()
+	m, _ := q.watchErrors("prod").next("the group is invalid", func(m *nstancev1.WatchErrorsResponse) bool {
+		return m.GetReason() == "GroupsInvalid"
+	})
+	if m.GetGroup() != "db" || !strings.Contains(m.GetMessage(), "nosuch") {
+		t.Errorf("told %v", m)
+	}
+	groups := q.watchGroups("prod")
+	disabled := func(m *nstancev1.WatchGroupsResponse) bool {
+		return slices.ContainsFunc(m.GetGroup().GetConditions(), func(c *nstancev1.Condition) bool { return c.GetType() == "Disabled" })
+	}
+	groups.next("it is disabled", disabled)
+	if told := q.watchErrors("default").quiet(); len(told) > 0 {
+		t.Errorf("default is told %v", told)
+	}
+	if _, err := q.operator("prod").UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "db", Template: ptr("knd")}); err != nil {
+		t.Fatal(err)
+	}
+	groups.next("it is mended", func(m *nstancev1.WatchGroupsResponse) bool { return m.GetKey() == "db" && !disabled(m) })
+	if told := q.watchErrors("prod").quiet(); len(told) > 0 {
+		t.Errorf("told %v of what is mended", told)
 	}
 }
 
