@@ -37,8 +37,8 @@ func (l *Ledger) certlogKey(b CertificateBatch) string {
 
 // LogCertificates appends a batch to the log of issued certificates, which is
 // never read back: it is for people. The batch is durable when the error is nil.
-// A batch of the same instance and the same nanosecond is ErrConflict, unless it
-// is this very one. It settles a lost reply until ctx ends.
+// Where the instance has one of the same nanosecond already, the batch is given
+// the next. It settles a lost reply until ctx ends.
 func (l *Ledger) LogCertificates(ctx context.Context, b CertificateBatch) error {
 	if err := l.logCertificates(ctx, b); err != nil {
 		return fmt.Errorf("log the certificates of instance %s: %w", b.Instance, err)
@@ -56,10 +56,20 @@ func (l *Ledger) logCertificates(ctx context.Context, b CertificateBatch) error 
 	if len(b.Certificates) == 0 {
 		return errors.New("no certificates")
 	}
-	body, err := json.Marshal(b)
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
+	for range maxSameTime {
+		body, err := json.Marshal(b)
+		if err != nil {
+			return fmt.Errorf("encode: %w", err)
+		}
+		_, err = object.Settle(ctx, l.cfg.Store, l.certlogKey(b), body, object.IfAbsent())
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+		b.IssuedAt = b.IssuedAt.Add(1)
 	}
-	_, err = object.Settle(ctx, l.cfg.Store, l.certlogKey(b), body, object.IfAbsent())
-	return err
+	return fmt.Errorf("%w: %d batches of one time", ErrConflict, maxSameTime)
 }
+
+// maxSameTime bounds how many batches of an instance a clock that stands still
+// may bring about.
+const maxSameTime = 100

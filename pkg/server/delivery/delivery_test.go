@@ -1,0 +1,430 @@
+package delivery_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/server/delivery"
+)
+
+func inBubble(t *testing.T, files string, story func(*testing.T, *site)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { story(t, newSite(t, files)) })
+}
+
+// TestFirstSet: an instance gets a file of every kind, and then is left alone.
+func TestFirstSet(t *testing.T) {
+	inBubble(t, allKinds, func(t *testing.T, s *site) {
+		a := s.connected("default")
+		p := a.receives("app.conf", "app.env", "app.json", "db.conf", "k.crt", "net.json")
+		if !slices.Equal(p.Names, names(p)) {
+			t.Errorf("the commit names %v", p.Names)
+		}
+		a.inOrder()
+		for name, want := range map[string]string{
+			"app.conf": "level=info on web-1", "app.env": "LEVEL=info\nN=3\n", "db.conf": "password", "net.json": `{"mtu": 1500}`,
+			"app.json": "{\n  \"level\": \"info\",\n  \"list\": [\n    1,\n    \"<>\"\n  ]\n}\n",
+		} {
+			if have := string(a.disk[name]); have != want {
+				t.Errorf("%s is %q, want %q", name, have, want)
+			}
+		}
+		if cert := parse(a.disk["k.crt"]); cert.Subject.CommonName != "web-1" || cert.IPAddresses[0].String() != "10.0.0.1" {
+			t.Errorf("the certificate is for %s, %v", cert.Subject, cert.IPAddresses)
+		}
+		if log := s.logged(); len(log) != 1 || !strings.HasPrefix(log[0], "certlog/dev-1/default.") {
+			t.Errorf("logged %v", log)
+		}
+		for range 10 {
+			time.Sleep(time.Minute)
+			a.report()
+		}
+		a.receivesNothing()
+		if s.d.ConfigHash(a.id) != a.hash {
+			t.Errorf("the last hash is said to be %q", s.d.ConfigHash(a.id))
+		}
+	})
+}
+
+// TestNoFiles: a template without files still has a hash to be confirmed, and
+// asks for nothing.
+func TestNoFiles(t *testing.T) {
+	inBubble(t, "", func(_ *testing.T, s *site) {
+		a := s.connected("default")
+		a.receives()
+		a.inOrder()
+		if len(a.asked) > 0 {
+			s.t.Errorf("asked for keys: %v", a.asked)
+		}
+	})
+}
+
+// TestVarsChange: what names the var is sent at once, and nothing else; the
+// certificate, which does not, stays.
+func TestVarsChange(t *testing.T) {
+	inBubble(t, allKinds, func(t *testing.T, s *site) {
+		a, other := s.connected("default"), s.connected("prod")
+		a.received()
+		other.received()
+		s.define(allKinds, "debug")
+		s.d.Changed(fleet.GroupKey{Tenant: "default", Name: "web"})
+		a.receives("app.conf", "app.env", "app.json")
+		a.inOrder()
+		if !strings.Contains(string(a.disk["app.conf"]), "debug") {
+			t.Errorf("the file says %s", a.disk["app.conf"])
+		}
+		other.receivesNothing()
+	})
+}
+
+// TestReconnect: a new leader, or a new connection, knows nothing and sends
+// nothing to who has everything; the keys have to come again first.
+func TestReconnect(t *testing.T) {
+	inBubble(t, allKinds, func(_ *testing.T, s *site) {
+		a := s.connected("default")
+		a.received()
+		for range 3 {
+			a.disconnect()
+			a.connect()
+		}
+		a.receivesNothing()
+		a.disconnect()
+		s.define(allKinds, "debug")
+		a.connect()
+		// Nobody remembers what the certificate was issued for.
+		a.receives("app.conf", "app.env", "app.json", "k.crt")
+		a.inOrder()
+	})
+}
+
+// TestMissingFile: what is gone or altered comes again.
+func TestMissingFile(t *testing.T) {
+	inBubble(t, allKinds, func(_ *testing.T, s *site) {
+		a := s.connected("default")
+		a.received()
+		delete(a.disk, "app.env")
+		a.disk["net.json"] = []byte("{}")
+		a.report()
+		a.receives("app.env", "net.json")
+		delete(a.disk, "k.crt")
+		a.report()
+		a.receives("k.crt")
+		a.inOrder()
+	})
+}
+
+// TestLostPush: what was swallowed is sent again after a later report, and not
+// on the strength of one that was written before it came.
+func TestLostPush(t *testing.T) {
+	inBubble(t, allKinds, func(_ *testing.T, s *site) {
+		a := s.instance("default")
+		a.deaf = true
+		a.connect()
+		a.receives("app.conf", "app.env", "app.json", "db.conf", "k.crt", "net.json")
+		time.Sleep(time.Second)
+		a.report()
+		a.receivesNothing()
+		time.Sleep(time.Minute)
+		a.deaf = false
+		a.report()
+		a.receives("app.conf", "app.env", "app.json", "db.conf", "k.crt", "net.json")
+		a.inOrder()
+	})
+}
+
+// TestRefusedPush: what an agent can't take is told, and tried more and more
+// rarely; then it is over.
+func TestRefusedPush(t *testing.T) {
+	inBubble(t, allKinds, func(t *testing.T, s *site) {
+		a := s.instance("default")
+		a.broken = "app.json"
+		a.connect()
+		attempts := len(a.received())
+		for range 60 {
+			time.Sleep(time.Minute)
+			a.report()
+			attempts += len(a.received())
+		}
+		if attempts < 5 || attempts > 15 {
+			t.Errorf("%d attempts in an hour", attempts)
+		}
+		told := s.reported()
+		if len(told) == 0 || !strings.HasPrefix(told[0], `default/web FilesInvalid: file app.json: the agent can't take it over: "disk full`) {
+			t.Errorf("told %q", told)
+		}
+		a.broken = ""
+		for range 11 {
+			time.Sleep(time.Minute)
+			a.report()
+		}
+		a.inOrder()
+		if len(s.settled) != 1 {
+			t.Errorf("settled %v", s.settled)
+		}
+	})
+}
+
+// TestRenewal: a certificate is renewed when a third of its life is left, and
+// the key stays.
+func TestRenewal(t *testing.T) {
+	inBubble(t, certificate, func(t *testing.T, s *site) {
+		a := s.connected("default")
+		a.receives("k.crt")
+		first := parse(a.disk["k.crt"])
+		for time.Until(first.NotAfter) > 8*time.Hour+time.Minute {
+			time.Sleep(time.Minute)
+			a.report()
+			a.receivesNothing()
+		}
+		time.Sleep(time.Minute)
+		a.report()
+		a.receives("k.crt")
+		second := parse(a.disk["k.crt"])
+		if life := second.NotAfter.Sub(time.Now()); life < 24*time.Hour-time.Second {
+			t.Errorf("the new one lasts %s", life)
+		}
+		if second.SerialNumber.Cmp(first.SerialNumber) == 0 || len(s.logged()) != 2 {
+			t.Errorf("serial %x after %x, log %v", second.SerialNumber, first.SerialNumber, s.logged())
+		}
+		a.report()
+		a.receivesNothing()
+	})
+}
+
+// TestEndOfTheCA: a certificate that can't last longer is not renewed again and
+// again.
+func TestEndOfTheCA(t *testing.T) {
+	inBubble(t, certificate, func(_ *testing.T, s *site) {
+		time.Sleep(time.Until(s.ca.Certificate().NotAfter.Add(-2 * time.Hour)))
+		a := s.connected("default")
+		a.receives("k.crt")
+		for range 60 {
+			time.Sleep(time.Minute)
+			a.report()
+		}
+		a.receivesNothing()
+	})
+}
+
+// TestNewKey: a certificate follows its key.
+func TestNewKey(t *testing.T) {
+	inBubble(t, certificate, func(_ *testing.T, s *site) {
+		a := s.connected("default")
+		a.received()
+		delete(a.held, "k")
+		a.disconnect()
+		a.connect()
+		a.receives("k.crt")
+		a.report()
+		a.receivesNothing()
+	})
+}
+
+// TestKeyComesLate: nothing is issued before there is a key, and nothing else is
+// sent without what belongs to it.
+func TestKeyComesLate(t *testing.T) {
+	inBubble(t, allKinds, func(t *testing.T, s *site) {
+		a := s.instance("default")
+		a.keyless = true
+		a.connect()
+		a.receivesNothing()
+		if len(a.asked) != 1 || len(a.asked[0]) != 1 || a.asked[0][0] != (delivery.KeyRequest{Name: "k", Algorithm: fleet.KeyEd25519}) {
+			t.Errorf("asked for %v", a.asked)
+		}
+		if err := a.submit(); err != nil {
+			t.Fatal(err)
+		}
+		a.receives("app.conf", "app.env", "app.json", "db.conf", "k.crt", "net.json")
+		a.inOrder()
+	})
+}
+
+// TestTemplateChange: more keys are asked for, and what goes, goes.
+func TestTemplateChange(t *testing.T) {
+	inBubble(t, plain, func(t *testing.T, s *site) {
+		a := s.connected("default")
+		a.receives("app.conf")
+		s.define(certificate, "info")
+		s.d.Changed()
+		p := a.receives("k.crt")
+		a.inOrder()
+		if !slices.Equal(p.Names, []string{"k.crt"}) || len(a.asked) != 1 {
+			t.Errorf("the commit names %v, asked %v", p.Names, a.asked)
+		}
+		s.define(strings.Replace(certificate, `"name": "k"`, `"name": "k", "algorithm": "ecdsa-p256"`, 1), "info")
+		a.keyless = true // it has another key under this name
+		s.d.Changed()
+		a.receivesNothing()
+		if len(a.asked) != 2 || a.asked[1][0].Algorithm != fleet.KeyECDSAP256 {
+			t.Errorf("asked %v", a.asked)
+		}
+		if err := a.submit(); err == nil || !strings.Contains(err.Error(), "want ecdsa-p256") {
+			t.Errorf("a key of another algorithm: %v", err)
+		}
+		s.define(plain, "info")
+		s.d.Changed()
+		a.receives("app.conf")
+		if err := a.submit(); err != nil { // of what was asked before, and came late
+			t.Errorf("a late key: %v", err)
+		}
+	})
+}
+
+// TestFailingSources: who needs what can't be read gets nothing, and the others
+// all they need; it is told once, and tried again.
+func TestFailingSources(t *testing.T) {
+	for what, c := range map[string]struct {
+		break_ func(*site)
+		mend   func(*site)
+		want   string
+	}{
+		"no secret": {
+			func(s *site) { delete(s.secrets, "db") }, func(s *site) { s.secrets["db"] = "x" },
+			"default/web FilesInvalid: file db.conf: no secret db",
+		},
+		"secrets are down": {
+			func(s *site) { s.noSecrets = fmt.Errorf("%w: %w", object.ErrUnknown, errDown) }, func(s *site) { s.noSecrets = nil },
+			"default/web StorageError: file db.conf: object storage outcome unknown: it is down",
+		},
+		"no object": {
+			func(s *site) { _ = s.inner.Delete(s.ctx, "files/net.json") }, func(s *site) { s.put("files/net.json", "{}") },
+			"default/web FilesInvalid: file net.json: there is no object files/net.json",
+		},
+		"no JSON": {
+			func(s *site) { s.put("files/net.json", "{") }, func(s *site) { s.put("files/net.json", "{}") },
+			"default/web FilesInvalid: file net.json: not JSON",
+		},
+		"too large": {
+			func(s *site) { s.put("files/net.json", strings.Repeat("1", 1<<20+1)) }, func(s *site) { s.put("files/net.json", "{}") },
+			"default/web FilesInvalid: file net.json: files/net.json has 1048577 bytes: at most",
+		},
+		"no log": {
+			func(s *site) { s.noLog = errDown }, func(s *site) { s.noLog = nil },
+			"default/web StorageError: file k.crt: it is down",
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, allKinds, func(t *testing.T, s *site) {
+				c.break_(s)
+				a, b := s.connected("default"), s.connected("default")
+				a.receivesNothing()
+				b.receivesNothing()
+				if told := s.reported(); len(told) != 1 || !strings.HasPrefix(told[0], c.want) {
+					t.Errorf("told %q, want %q", told, c.want)
+				}
+				locked(s, func() bool { c.mend(s); return true })
+				s.d.Changed()
+				for range 3 {
+					time.Sleep(time.Minute)
+					a.report()
+					b.report()
+				}
+				a.inOrder()
+				b.inOrder()
+				if len(s.settled) != 1 {
+					t.Errorf("settled %v", s.settled)
+				}
+			})
+		})
+	}
+}
+
+// TestOthersUnaffected: one group's failing file is no other group's.
+func TestOthersUnaffected(t *testing.T) {
+	inBubble(t, `"a.conf": { "kind": "string", "content": "{{ if eq .Vars.level \"info\" }}{{ .Vars.nothing }}{{ end }}" }`, func(t *testing.T, s *site) {
+		a, other := s.connected("default"), s.connected("prod")
+		a.receivesNothing()
+		other.receives("a.conf")
+		if told := s.reported(); len(told) != 1 || !strings.HasPrefix(told[0], "default/web FilesInvalid: file a.conf: render content: template line 1") {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
+// TestOneRequestForAll: the store is asked once for a thousand agents, and hardly
+// at all when nothing changes.
+func TestOneRequestForAll(t *testing.T) {
+	inBubble(t, allKinds, func(t *testing.T, s *site) {
+		before := s.store.Counts()
+		var all []*agent
+		for range 200 {
+			a := s.instance("default")
+			all = append(all, a)
+			go a.connectNow()
+		}
+		synctest.Wait()
+		for _, a := range all {
+			a.inOrder()
+		}
+		if n := s.store.Counts().Sub(before); n.Get != 1 || n.List != 1 || s.reads != 1 {
+			t.Errorf("%d gets, %d listings, %d secrets read", n.Get, n.List, s.reads)
+		}
+		before = s.store.Counts()
+		for range 60 {
+			time.Sleep(time.Minute)
+			for _, a := range all[:20] {
+				a.report()
+			}
+			synctest.Wait()
+		}
+		if n := s.store.Counts().Sub(before); n.Total() > 4 || s.reads > 5 {
+			t.Errorf("%+v requests in an hour, %d secrets read", n, s.reads)
+		}
+		s.put("files/net.json", `{"mtu": 9000}`)
+		s.d.Changed()
+		synctest.Wait()
+		for _, a := range all {
+			if string(a.disk["net.json"]) != `{"mtu": 9000}` {
+				t.Fatal("a changed object did not arrive")
+			}
+		}
+	})
+}
+
+func (a *agent) connectNow() {
+	a.keys = a.site.d.OpenKeys(a.id, a.generate)
+	a.files = a.site.d.OpenFiles(a.id, a.take)
+	a.report()
+}
+
+// TestTenants: groups of one name in two tenants have nothing of each other.
+func TestTenants(t *testing.T) {
+	inBubble(t, allKinds, func(t *testing.T, s *site) {
+		a, b := s.connected("default"), s.connected("prod")
+		a.inOrder()
+		b.inOrder()
+		if string(a.disk["app.conf"]) != "level=info on web-1" || string(b.disk["app.conf"]) != "level=prod on web-2" {
+			t.Errorf("they have %s and %s", a.disk["app.conf"], b.disk["app.conf"])
+		}
+		log := s.logged()
+		if len(log) != 2 || !strings.Contains(log[0], "/default.") || !strings.Contains(log[1], "/prod.") {
+			t.Errorf("logged %v", log)
+		}
+		a.received()
+		b.received()
+		s.d.Changed(fleet.GroupKey{Tenant: "prod", Name: "web"})
+		a.receivesNothing()
+	})
+}
+
+// TestGroupGone: an instance whose group is not defined any more keeps its files
+// for what is left of its life.
+func TestGroupGone(t *testing.T) {
+	inBubble(t, allKinds, func(_ *testing.T, s *site) {
+		a := s.connected("default")
+		a.received()
+		locked(s, func() bool {
+			s.groups = map[fleet.GroupKey]fleet.Group{{Tenant: "default", Name: "web"}: {Key: fleet.GroupKey{Tenant: "default", Name: "web"}, Removed: true}}
+			return true
+		})
+		s.d.Changed()
+		a.report()
+		a.receivesNothing()
+	})
+}

@@ -1,0 +1,61 @@
+package delivery
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// plainValue needs no quotes anywhere, so that readers which know none (container
+// engines) get it right as well.
+var plainValue = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]*$`)
+
+// escapes are the characters that mean something between double quotes to a POSIX
+// shell (Shell Command Language, 2.2.3) and to systemd.
+var escapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `$`, `\$`, "`", "\\`")
+
+// EnvFile writes values as lines of NAME=value, in the order of the names, each a
+// string, a boolean, an int64 or a float64. A value that is more than plain
+// characters stands between double quotes, in a way that a POSIX shell and systemd
+// read alike. A line break or another control character can't be written so that
+// every reader of such files takes it for a part of the value, so it is an error.
+func EnvFile(values map[string]any) ([]byte, error) {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		text, err := envText(values[name])
+		if err != nil {
+			return nil, fmt.Errorf("value of %.80s: %w", name, err)
+		}
+		if !plainValue.MatchString(text) {
+			text = `"` + escapes.Replace(text) + `"`
+		}
+		b.WriteString(name + "=" + text + "\n")
+	}
+	return []byte(b.String()), nil
+}
+
+func envText(v any) (string, error) {
+	switch v := v.(type) {
+	case string:
+		if !utf8.ValidString(v) {
+			return "", fmt.Errorf("is not UTF-8: encode it, for example as base64")
+		}
+		if strings.ContainsFunc(v, func(r rune) bool { return r != '\t' && unicode.IsControl(r) }) {
+			return "", fmt.Errorf("has a line break or another control character: encode it, for example as base64")
+		}
+		return v, nil
+	case bool:
+		return strconv.FormatBool(v), nil
+	case int64:
+		return strconv.FormatInt(v, 10), nil
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64), nil
+	default:
+		return "", fmt.Errorf("is of type %T: want a string, a number, true or false", v)
+	}
+}

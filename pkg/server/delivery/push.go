@@ -1,0 +1,144 @@
+package delivery
+
+import (
+	"crypto/sha256"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/ledger"
+	"github.com/nstance/nstance/pkg/pki"
+)
+
+// push sends an instance what differs. r is the set as it was just rendered, or
+// nil; large sets are rendered (again) only when it is their turn to be sent, so
+// that not all of a thousand instances' contents are in memory at one time.
+func (d *Delivery) push(s *session, i fleet.Instance, g fleet.Group, v version, r *rendering) error {
+	d.mu.Lock()
+	size := s.want.size
+	d.mu.Unlock()
+	if size > smallSet {
+		r = nil
+		release, err := acquire(d.ctx, d.pushing, min(size, maxPushBytes))
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	if r == nil {
+		var err error
+		if r, err = d.render(i, g); err != nil {
+			return err
+		}
+	}
+	o := d.order(s, v, r)
+	if o == nil {
+		return nil
+	}
+	batch, err := d.fill(o, i)
+	if err != nil {
+		return err
+	}
+	if err := d.log(batch); err != nil {
+		return err
+	}
+	d.send(s, o)
+	return nil
+}
+
+// order is a push that is being made.
+type order struct {
+	set    *Set
+	stream *Stream[Push]
+	send   []Wanted
+	made   map[string]content
+	keys   map[string]pki.LeafKey
+	push   Push
+	sent   map[string]Issued
+}
+
+// order judges once more, by what was rendered to be sent; nil: not any more.
+func (d *Delivery) order(s *session, v version, r *rendering) *order {
+	now := d.cfg.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.want, s.version, s.rendered = r.set, v, now
+	if s.report == nil || s.files == nil {
+		return nil
+	}
+	decision := Judge(r.set, s.report, s.known(d.caEnd()), now)
+	if !decision.Push {
+		return nil
+	}
+	o := &order{set: r.set, stream: s.files, send: decision.Send, made: r.contents, keys: map[string]pki.LeafKey{}, sent: map[string]Issued{}}
+	for _, f := range o.send {
+		if f.Key != "" {
+			o.keys[f.Key] = s.submitted[f.Key]
+		}
+	}
+	o.push = Push{ConfigHash: r.set.Hash, Names: r.set.names()}
+	return o
+}
+
+// fill makes the files to be sent, and issues the certificates among them, all in
+// one batch.
+func (d *Delivery) fill(o *order, i fleet.Instance) (ledger.CertificateBatch, error) {
+	batch := ledger.CertificateBatch{Tenant: i.Tenant, Instance: i.ID, IssuedAt: d.cfg.Now()}
+	release, err := acquire(d.ctx, d.making, 1)
+	if err != nil {
+		return batch, err
+	}
+	defer release()
+	for _, f := range o.send {
+		c := o.made[f.Name]
+		if f.Key == "" {
+			o.push.Files = append(o.push.Files, File{Name: f.Name, Content: c.body})
+			o.sent[f.Name] = Issued{Content: f.Sum}
+			continue
+		}
+		request := *c.request
+		request.Key, request.Now = o.keys[f.Key], batch.IssuedAt
+		leaf, err := d.cfg.CA.IssueLeaf(request, d.cfg.Random)
+		if err != nil {
+			return batch, &fileError{name: f.Name, reason: ReasonFiles, err: err}
+		}
+		o.push.Files = append(o.push.Files, File{Name: f.Name, Content: leaf.PEM})
+		o.sent[f.Name] = Issued{Content: sha256.Sum256(leaf.PEM), Request: f.Sum}
+		batch.Certificates = append(batch.Certificates, ledger.Certificate{Name: f.Name, Serial: leaf.Serial, Expiry: leaf.NotAfter})
+	}
+	return batch, nil
+}
+
+// log makes durable what was issued: a certificate that is in use and in no log
+// is what nobody can find when it has to be found.
+func (d *Delivery) log(batch ledger.CertificateBatch) error {
+	if len(batch.Certificates) == 0 {
+		return nil
+	}
+	release, err := acquire(d.ctx, d.logging, 1)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := d.cfg.Log(d.ctx, batch); err != nil {
+		return &fileError{name: batch.Certificates[0].Name, reason: ReasonStorage, err: err}
+	}
+	return nil
+}
+
+// send sends what was ordered, on the stream for which it was. What the agent
+// makes of it, it reports.
+func (d *Delivery) send(s *session, o *order) {
+	p := &push{sending: true, hash: o.set.Hash, sent: o.sent}
+	d.mu.Lock()
+	if s.files != o.stream {
+		d.mu.Unlock()
+		return
+	}
+	s.push, s.lastPush = p, o.set.id()
+	d.mu.Unlock()
+	err := o.stream.deliver(o.push)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.sending, p.at = false, d.cfg.Now(); err != nil && s.push == p {
+		s.push = nil
+	}
+}

@@ -1,0 +1,199 @@
+package delivery
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/files"
+	"github.com/nstance/nstance/pkg/object"
+)
+
+// Secrets are the cluster's; secrets.Secrets is one.
+type Secrets interface {
+	Get(ctx context.Context, name string) ([]byte, error)
+}
+
+// Storage is the bucket; object.Store is one.
+type Storage interface {
+	Get(ctx context.Context, key string) (object.Object, error)
+	List(ctx context.Context, prefix, token string) (object.Page, error)
+}
+
+const (
+	// sourceLife is how long what was read counts as what is there. An idle shard
+	// has few requests to spare; who changed a source and wants it delivered at
+	// once has the config refreshed.
+	sourceLife = 15 * time.Minute
+	// readTimeout bounds a read, which goes on for others when its caller leaves.
+	readTimeout = 10 * time.Second
+	// The pauses after a failed read: the first, doubling up to the last.
+	firstReadPause = 5 * time.Second
+	lastReadPause  = 5 * time.Minute
+	// The bounds of the cache. What is beyond is read again when it is needed.
+	maxSources     = 1024
+	maxSourceBytes = 64 << 20
+)
+
+// source names a secret or an object.
+type source struct{ kind, name string }
+
+// unreachable is an error that says nothing about what there is to read.
+type unreachable struct{ err error }
+
+func (e *unreachable) Error() string { return e.err.Error() }
+func (e *unreachable) Unwrap() error { return e.err }
+
+// sources reads secrets and objects, each once for all who need it. It is safe
+// for concurrent use.
+type sources struct {
+	secrets Secrets
+	storage Storage
+	now     func() time.Time
+	changed func() // called when a source turned out to have changed
+
+	mu    sync.Mutex
+	known map[source]*reading
+	bytes int
+}
+
+// reading is what is known of one source. Its content is never changed.
+type reading struct {
+	content  []byte
+	etag     object.ETag   // of an object
+	err      error         // of the last read
+	until    time.Time     // counts until then; zero: not
+	failures int           // in a row
+	under    chan struct{} // closed when the read under way is over; nil: none is
+	outdated bool          // the read under way may have begun before a change
+	readOnce bool          // has been read without an error
+}
+
+// get returns a source's content, which is not to be changed.
+func (s *sources) get(ctx context.Context, src source) ([]byte, error) {
+	for {
+		s.mu.Lock()
+		r := s.known[src]
+		if r == nil {
+			r = &reading{}
+			s.makeRoom()
+			s.known[src] = r
+		}
+		if r.under == nil && s.now().Before(r.until) {
+			defer s.mu.Unlock()
+			return r.content, r.err
+		}
+		if r.under == nil {
+			r.under = make(chan struct{})
+			go s.read(context.WithoutCancel(ctx), src, r)
+		}
+		under := r.under
+		s.mu.Unlock()
+		select {
+		case <-under:
+		case <-ctx.Done():
+			return nil, &unreachable{ctx.Err()}
+		}
+	}
+}
+
+// read reads a source anew.
+func (s *sources) read(ctx context.Context, src source, r *reading) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	content, etag, err := s.fetch(ctx, src, r)
+	s.mu.Lock()
+	under, altered := r.under, false
+	r.under = nil
+	if err == nil {
+		altered = r.readOnce && !bytes.Equal(content, r.content)
+		s.bytes += len(content) - len(r.content)
+		r.content, r.etag, r.err, r.failures, r.readOnce = content, etag, nil, 0, true
+		r.until = s.now().Add(sourceLife)
+	} else {
+		r.err, r.failures = err, r.failures+1
+		r.until = s.now().Add(ladder(firstReadPause, lastReadPause, r.failures))
+	}
+	if r.outdated {
+		r.until, r.outdated = time.Time{}, false
+	}
+	close(under)
+	s.mu.Unlock()
+	if altered {
+		s.changed()
+	}
+}
+
+// fetch asks the secrets or the store. An object's size and etag are asked for
+// first: one that is too large must not be read, one that has not changed need
+// not be.
+func (s *sources) fetch(ctx context.Context, src source, old *reading) ([]byte, object.ETag, error) {
+	if src.kind == kindSecret {
+		value, err := s.secrets.Get(ctx, src.name)
+		if errors.Is(err, object.ErrUnknown) {
+			err = &unreachable{err}
+		}
+		return value, "", err
+	}
+	if !strings.HasPrefix(src.name, config.StoragePrefix) || object.CheckKey(src.name) != nil {
+		return nil, "", fmt.Errorf("%.80q lies outside %s", src.name, config.StoragePrefix)
+	}
+	page, err := s.storage.List(ctx, src.name, "")
+	if err != nil {
+		return nil, "", &unreachable{err}
+	}
+	// In the order of keys, the key itself comes before whatever begins with it.
+	if len(page.Objects) == 0 || page.Objects[0].Key != src.name {
+		return nil, "", fmt.Errorf("there is no object %s", src.name)
+	}
+	info := page.Objects[0]
+	if info.Size > files.MaxFileSize {
+		return nil, "", fmt.Errorf("%s has %d bytes: at most %d are allowed", src.name, info.Size, files.MaxFileSize)
+	}
+	if info.ETag == old.etag && old.readOnce {
+		return old.content, old.etag, nil
+	}
+	o, err := s.storage.Get(ctx, src.name)
+	switch {
+	case errors.Is(err, object.ErrNotFound):
+		return nil, "", err
+	case err != nil:
+		return nil, "", &unreachable{err}
+	}
+	return o.Body, o.ETag, nil
+}
+
+// expire has every source read again when it is needed next.
+func (s *sources) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.known {
+		r.until, r.failures, r.outdated = time.Time{}, 0, r.under != nil
+	}
+}
+
+// makeRoom drops what is beyond the bounds, those first that count no more.
+func (s *sources) makeRoom() {
+	now := s.now()
+	for _, expired := range []bool{true, false} {
+		for src, r := range s.known {
+			if len(s.known) < maxSources && s.bytes <= maxSourceBytes {
+				return
+			}
+			if r.under == nil && (!expired || !now.Before(r.until)) {
+				s.bytes -= len(r.content)
+				delete(s.known, src)
+			}
+		}
+	}
+}
+
+// ladder is the pause after so many failures in a row.
+func ladder(first, last time.Duration, failures int) time.Duration {
+	return min(last, first<<min(max(failures-1, 0), 20))
+}
