@@ -58,6 +58,10 @@ type shard struct {
 	nstancev1.UnimplementedAgentServiceServer
 	ca      *pki.CA
 	reports chan *nstancev1.ReportHealthRequest
+
+	push chan *nstancev1.ReceiveFilesResponse // what to send; nil: files are not served
+	ask  []*nstancev1.KeyRequest
+	keys chan map[string]string // that were handed in
 }
 
 func (s *shard) Leading() (string, bool) { return "", true }

@@ -17,6 +17,11 @@
 // the certificate after it, so that a crash at any moment leaves something to go
 // on from: the same nonce with the same key is good for another certificate.
 //
+// What the server sends over the streams goes to two more directories: sets of
+// files, each taken over as a whole or not at all (package files), and the private
+// keys of what runs on the instance, which are made here. Both outlive a restart
+// of the agent, and neither keeps it from reporting.
+//
 // What can be tried again is tried again in the same process, with jitter and
 // for ever, because on some providers nobody restarts an agent and its exit looks
 // like the death of the machine. A refused nonce is final: the agent says so and

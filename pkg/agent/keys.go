@@ -19,9 +19,7 @@ import (
 )
 
 const (
-	// maxKeys bounds the keys that a server may ask for at once.
-	maxKeys = 64
-	// maxKeysMessage is far more than a request for that many has, in bytes.
+	// maxKeysMessage is far more than a request for files.MaxKeys has, in bytes.
 	maxKeysMessage = 1 << 20
 	// submitTimeout bounds one attempt to hand in public keys.
 	submitTimeout = 30 * time.Second
@@ -112,8 +110,8 @@ func submit(ctx context.Context, service nstancev1.AgentServiceClient, public ma
 // checkKeyRequests returns what of a server's request can be answered, and in
 // the error why the rest can't be, now or ever.
 func checkKeyRequests(asked []*nstancev1.KeyRequest) (valid []*nstancev1.KeyRequest, err error) {
-	if len(asked) > maxKeys {
-		return nil, fmt.Errorf("%d keys: at most %d are allowed", len(asked), maxKeys)
+	if len(asked) > files.MaxKeys {
+		return nil, fmt.Errorf("%d keys: at most %d are allowed", len(asked), files.MaxKeys)
 	}
 	var problems []error
 	for _, request := range asked {

@@ -121,20 +121,28 @@ func (v *validator) certificateFile(path string, f fleet.File) {
 	}
 }
 
-// sharedKeys refuses files that name one key and want it in different ways.
-func (v *validator) sharedKeys(path string, files map[string]fleet.File) {
+// sharedKeys refuses files that name one key and want it in different ways, and
+// keys that no agent would make.
+func (v *validator) sharedKeys(path string, set map[string]fleet.File) {
 	first := map[string]string{} // by key: the file that named it first
-	for _, name := range sortedKeys(files) {
-		key := files[name].Key
+	for _, name := range sortedKeys(set) {
+		key := set[name].Key
 		if key == nil {
 			continue
 		}
-		other, ok := first[key.Name]
-		if !ok {
-			first[key.Name] = name
-		} else if algorithm(*files[other].Key) != algorithm(*key) {
-			v.addf(join(path, name)+".key.algorithm", "%q, but %s wants the key %s as %q", algorithm(*key), other, key.Name, algorithm(*files[other].Key))
+		folded := strings.ToLower(key.Name)
+		other, ok := first[folded]
+		switch {
+		case !ok:
+			first[folded] = name
+		case set[other].Key.Name != key.Name:
+			v.addf(join(path, name)+".key.name", "differs from %s, which %s names, by case only", set[other].Key.Name, other)
+		case algorithm(*set[other].Key) != algorithm(*key):
+			v.addf(join(path, name)+".key.algorithm", "%q, but %s wants the key %s as %q", algorithm(*key), other, key.Name, algorithm(*set[other].Key))
 		}
+	}
+	if len(first) > files.MaxKeys {
+		v.addf(path, "%d keys: at most %d are allowed", len(first), files.MaxKeys)
 	}
 }
 

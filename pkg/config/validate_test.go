@@ -101,6 +101,8 @@ func TestValidate(t *testing.T) {
 		{file("a.conf", `"kind": "string", "content": "{{ .Nonce }}"`), `templates.knd.files["a.conf"].content: .Nonce can only be used in userdata`},
 		{file("a.crt", `"kind": "certificate"`), `templates.knd.files["a.crt"].key: required: want {"source": "agent", "name": …}`},
 		{file("a.crt", `"kind": "certificate", "key": { "source": "agent", "name": "k", "algorithm": "rsa" }`), `templates.knd.files["a.crt"].key.algorithm: "rsa" is not valid: want ed25519 or ecdsa-p256`},
+		{file("a.crt", `"kind": "certificate", "key": { "source": "agent", "name": "K" } }, "b.crt": { "kind": "certificate", "key": { "source": "agent", "name": "k" }`), `templates.knd.files["b.crt"].key.name: differs from K, which a.crt names, by case only`},
+		{file("a.conf", `"kind": "string", "content": "" }, `+numbered(65, `"%[1]d.crt": { "kind": "certificate", "key": { "source": "agent", "name": "k%[1]d" } }, `)+`"z.conf": { "kind": "string", "content": ""`), `templates.knd.files: 65 keys: at most 64 are allowed`},
 		{file("a.crt", `"kind": "certificate", "key": { "source": "agent", "name": "k", "algorithm": "ecdsa-p256" } }, "b.crt": { "kind": "certificate", "key": { "source": "agent", "name": "k" }`), `templates.knd.files["b.crt"].key.algorithm: "ed25519", but a.crt wants the key k as "ecdsa-p256"`},
 		{file(".crt", `"kind": "string", "content": ""`), `templates.knd.files[".crt"]: ".crt" is no file name`},
 		{file("a/b.crt", `"kind": "string", "content": ""`), `templates.knd.files["a/b.crt"]: "a/b.crt" is no file name`},

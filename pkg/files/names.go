@@ -11,6 +11,7 @@ const (
 	MaxFiles    = 256     // files of a set
 	MaxFileSize = 1 << 20 // bytes of one file
 	MaxSetSize  = 4 << 20 // bytes of all files that are sent for one commit
+	MaxKeys     = 64      // private keys that an instance is asked for
 )
 
 // hashFile has no extension that a file of a set may have.
