@@ -38,4 +38,6 @@ func (s agentShard) Gone(id fleet.InstanceID) bool {
 	return ok && goes(i)
 }
 
+func (s agentShard) Files() agents.Files { return s.files }
+
 func (s agentShard) Done() <-chan struct{} { return s.ctx.Done() }

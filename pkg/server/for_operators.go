@@ -81,6 +81,7 @@ func (s operatorShard) Health(id fleet.InstanceID) operators.Health {
 	h := s.loop.Health(id)
 	return operators.Health{
 		Connected: h.Connected, LastReportAt: h.LastReportAt, Unhealthy: h.Unhealthy, ProviderState: string(h.VM),
+		ConfigHash: s.files.ConfigHash(id),
 	}
 }
 
@@ -99,6 +100,7 @@ func (s operatorShard) Upsert(ctx context.Context, key fleet.GroupKey, c operato
 		return s.editError(err)
 	}
 	s.loop.Kick(key)
+	s.files.Changed(key)
 	return nil
 }
 

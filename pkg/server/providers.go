@@ -88,10 +88,6 @@ func ineffective(c *config.Shard) []string {
 		}
 	}
 	note(c.Server.Bind.Metrics != "", "server.bind.metrics_addr")
-	note(len(c.Certificates) > 0, "certificates")
-	for name, t := range c.Templates {
-		note(len(t.Files) > 0, "templates."+name+".files")
-	}
 	slices.Sort(fields)
 	return fields
 }

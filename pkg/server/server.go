@@ -37,6 +37,7 @@ type Server struct {
 	instances    struct{ Registration, Agent []string } // the addresses that new instances are given
 	dnsNames     []string
 	ownAddresses []netip.Addr
+	secrets      secrets.Secrets
 	trust        secrets.Trust
 	source       *pki.Source
 	tls          pki.Endpoint

@@ -15,6 +15,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/reconcile"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/delivery"
 	"github.com/nstance/nstance/pkg/server/operators"
 )
 
@@ -31,6 +32,7 @@ type term struct {
 	loop     *reconcile.Loop
 	troubles *troubles
 	images   *images.Cache
+	files    *delivery.Delivery
 	// refreshes holds one while the static config is read again.
 	refreshes chan struct{}
 	watches   *operators.Watches
@@ -104,9 +106,12 @@ func (s *Server) takeOver(ctx context.Context, fence *election.Term) (*term, err
 	if t.loop, err = reconcile.New(t.loopConfig()); err != nil {
 		return nil, err
 	}
+	if t.files, err = delivery.New(ctx, t.deliveryConfig()); err != nil {
+		return nil, err
+	}
 	s.latest.Store(t.static.shard())
 	t.applyTiming()
-	t.wanted.reread = func() { t.loop.Kick() }
+	t.wanted.reread = func() { t.loop.Kick(); t.files.Changed() }
 	t.watch()
 	return t, nil
 }

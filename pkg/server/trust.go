@@ -18,6 +18,7 @@ func (s *Server) openTrust(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cluster.secrets: %w", err)
 	}
+	s.secrets = sealed
 	s.trust, err = secrets.Bootstrap(ctx, secrets.BootstrapConfig{
 		ClusterID: s.boot.Cluster.ID, Store: s.store, Secrets: sealed, Now: s.cfg.Now, Random: s.cfg.Random,
 	})

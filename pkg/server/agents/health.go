@@ -45,6 +45,7 @@ func (s *Service) ReportHealth(stream nstancev1.AgentService_ReportHealthServer)
 // receive passes reports on until the agent closes the stream (nil) or it breaks.
 func (s *Service) receive(stream nstancev1.AgentService_ReportHealthServer, id fleet.InstanceID, me *session) error {
 	var told pace
+	files := newFilesPace(s.cfg.Now())
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -53,8 +54,12 @@ func (s *Service) receive(stream nstancev1.AgentService_ReportHealthServer, id f
 		if err != nil {
 			return err
 		}
-		if r := report(m, s.cfg.Now()); told.takes(r) {
+		r := report(m, s.cfg.Now())
+		if told.takes(r) {
 			s.sessions.report(id, me, r)
+		}
+		if files.takes(m, r.At) {
+			s.sessions.reportFiles(id, me, filesReport(m))
 		}
 	}
 }

@@ -42,6 +42,8 @@ type Shard interface {
 	// Gone reports whether an instance is on its way out or gone. When it becomes
 	// so, Cut is called after Gone says so.
 	Gone(id fleet.InstanceID) bool
+	// Files gives instances their files.
+	Files() Files
 	// Done is closed when the term ends.
 	Done() <-chan struct{}
 }
@@ -71,40 +73,6 @@ var _ nstancev1.AgentServiceServer = (*Service)(nil)
 
 // Cut ends every stream of an instance, because it is on its way out.
 func (s *Service) Cut(id fleet.InstanceID) { s.cuts.cut(id) }
-
-// KeyGenRequests holds its stream open: an instance whose template names no
-// agent-held keys has nothing to generate.
-func (s *Service) KeyGenRequests(_ *nstancev1.KeyGenRequestsRequest, stream nstancev1.AgentService_KeyGenRequestsServer) error {
-	return s.hold(stream.Context())
-}
-
-// ReceiveFiles holds its stream open: an instance whose template names no files
-// has nothing to receive.
-func (s *Service) ReceiveFiles(_ *nstancev1.ReceiveFilesRequest, stream nstancev1.AgentService_ReceiveFilesServer) error {
-	return s.hold(stream.Context())
-}
-
-// hold keeps a server stream open until its term, its instance, or the caller
-// is done.
-func (s *Service) hold(ctx context.Context) error {
-	shard, id, err := s.open(ctx)
-	if err != nil {
-		return err
-	}
-	c := s.cuts.join(id)
-	defer s.cuts.leave(id, c)
-	if shard.Gone(id) {
-		return errRemoved()
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-shard.Done():
-		return s.moved()
-	case <-c.done:
-		return errRemoved()
-	}
-}
 
 // open finds the term's shard and the instance that calls.
 func (s *Service) open(ctx context.Context) (Shard, fleet.InstanceID, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/agents"
+	"github.com/nstance/nstance/pkg/server/delivery"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -28,6 +29,7 @@ type shard struct {
 	events []string
 	report agents.Report
 	gone   bool
+	files  agents.Files // nil: none
 	done   chan struct{}
 }
 
@@ -71,6 +73,19 @@ func (s *shard) Gone(fleet.InstanceID) bool {
 }
 
 func (s *shard) Done() <-chan struct{} { return s.done }
+
+func (s *shard) Files() agents.Files {
+	if s.files != nil {
+		return s.files
+	}
+	return noFiles{}
+}
+
+// noFiles is for tests of what has nothing to do with files.
+type noFiles struct{ agents.Files }
+
+func (noFiles) Reported(fleet.InstanceID, delivery.Report) {}
+func (noFiles) Disconnected(fleet.InstanceID)              {}
 
 // stream is the server's end of a health stream.
 type stream struct {

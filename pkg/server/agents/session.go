@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/delivery"
 )
 
 // sessions are the current health streams, one per instance. Its lock is held
@@ -27,6 +28,7 @@ func (s *sessions) begin(id fleet.InstanceID, shard Shard) *session {
 	defer s.mu.Unlock()
 	if old := s.current[id]; old != nil {
 		close(old.replaced)
+		old.shard.Files().Disconnected(id)
 	}
 	me := &session{shard: shard, replaced: make(chan struct{})}
 	s.current[id] = me
@@ -43,6 +45,15 @@ func (s *sessions) report(id fleet.InstanceID, me *session, r Report) {
 	}
 }
 
+// reportFiles is report, of what was said of files.
+func (s *sessions) reportFiles(id fleet.InstanceID, me *session, r delivery.Report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current[id] == me {
+		me.shard.Files().Reported(id, r)
+	}
+}
+
 // end ends a stream. It is a disconnect if the stream was the current one and
 // did not end because its term did: then the server went away, not the agent.
 func (s *sessions) end(id fleet.InstanceID, me *session, now time.Time) {
@@ -52,6 +63,7 @@ func (s *sessions) end(id fleet.InstanceID, me *session, now time.Time) {
 		return
 	}
 	delete(s.current, id)
+	me.shard.Files().Disconnected(id)
 	select {
 	case <-me.shard.Done():
 	default:

@@ -60,7 +60,7 @@ func instanceStatus(i fleet.Instance, h Health) *nstancev1.InstanceStatus {
 		InstanceType: i.Provider.InstanceType, Subnet: i.Provider.Subnet,
 		Hostname: i.Hostname, Ips: i.IPs,
 		CreatedAt: timestamppb.New(i.CreatedAt), RegisteredAt: timestamp(i.RegisteredAt), DeletedAt: timestamp(i.DeletedAt),
-		Connected: h.Connected, UnhealthyReason: h.Unhealthy,
+		Connected: h.Connected, UnhealthyReason: h.Unhealthy, ConfigHash: h.ConfigHash,
 	}
 	if !h.LastReportAt.IsZero() {
 		st.LastReportAt = timestamppb.New(h.LastReportAt)

@@ -20,6 +20,7 @@ type Health struct {
 	LastReportAt  time.Time // zero: none since takeover
 	Unhealthy     string    // why; empty when it is not
 	ProviderState string
+	ConfigHash    string // that it last reported; empty: none since takeover
 }
 
 // ConfigStatus is which static config runs.

@@ -1,0 +1,219 @@
+package agents
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"hash/maphash"
+	"time"
+
+	"github.com/nstance/nstance/pkg/files"
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/delivery"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// Files gives instances their files; delivery.Delivery does. No method blocks.
+type Files interface {
+	OpenKeys(id fleet.InstanceID, send func([]delivery.KeyRequest) error) *delivery.Stream[[]delivery.KeyRequest]
+	CloseKeys(id fleet.InstanceID, s *delivery.Stream[[]delivery.KeyRequest])
+	Submit(id fleet.InstanceID, keys map[string]string) error
+	OpenFiles(id fleet.InstanceID, send func(delivery.Push) error) *delivery.Stream[delivery.Push]
+	CloseFiles(id fleet.InstanceID, s *delivery.Stream[delivery.Push])
+	Reported(id fleet.InstanceID, r delivery.Report)
+	Disconnected(id fleet.InstanceID)
+}
+
+var _ Files = (*delivery.Delivery)(nil)
+
+// KeyGenRequests tells the agent which keys its instance needs, and again when
+// that changes.
+func (s *Service) KeyGenRequests(_ *nstancev1.KeyGenRequestsRequest, stream nstancev1.AgentService_KeyGenRequestsServer) error {
+	return s.hold(stream.Context(), func(all Files, id fleet.InstanceID) (ending, func()) {
+		me := all.OpenKeys(id, func(keys []delivery.KeyRequest) error { return stream.Send(keyRequests(keys)) })
+		return me, func() { all.CloseKeys(id, me) }
+	})
+}
+
+// SubmitPublicKeys takes the public halves of the keys that were asked for.
+func (s *Service) SubmitPublicKeys(ctx context.Context, req *nstancev1.SubmitPublicKeysRequest) (*nstancev1.SubmitPublicKeysResponse, error) {
+	shard, id, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if shard.Gone(id) {
+		return nil, errRemoved()
+	}
+	err = shard.Files().Submit(id, req.GetPublicKeys())
+	switch {
+	case errors.Is(err, delivery.ErrNoKeyStream):
+		return nil, rpc.Precondition.Errorf("%w", err)
+	case err != nil:
+		return nil, rpc.Invalid.Errorf("%w", err)
+	}
+	return &nstancev1.SubmitPublicKeysResponse{}, nil
+}
+
+// ReceiveFiles sends what the instance is to have and has not.
+func (s *Service) ReceiveFiles(_ *nstancev1.ReceiveFilesRequest, stream nstancev1.AgentService_ReceiveFilesServer) error {
+	return s.hold(stream.Context(), func(all Files, id fleet.InstanceID) (ending, func()) {
+		me := all.OpenFiles(id, func(p delivery.Push) error { return send(stream, p) })
+		return me, func() { all.CloseFiles(id, me) }
+	})
+}
+
+// ending is the end that a delivery gives to a stream.
+type ending interface {
+	Ended() <-chan struct{}
+	Err() error
+}
+
+// hold keeps a server stream open until its term, its instance, the caller or the
+// delivery is done with it. Whatever is being sent then fails, because the end of
+// a handler ends its stream.
+func (s *Service) hold(ctx context.Context, open func(Files, fleet.InstanceID) (ending, func())) error {
+	shard, id, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	c := s.cuts.join(id)
+	defer s.cuts.leave(id, c)
+	if shard.Gone(id) {
+		return errRemoved()
+	}
+	me, done := open(shard.Files(), id)
+	defer done()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-shard.Done():
+		return s.moved()
+	case <-c.done:
+		return errRemoved()
+	case <-me.Ended():
+		return endedBy(me.Err())
+	}
+}
+
+func endedBy(err error) error {
+	switch {
+	case errors.Is(err, delivery.ErrReplaced):
+		return rpc.Conflict.Errorf("%w", err)
+	case errors.Is(err, delivery.ErrSlow):
+		return rpc.Exhausted.Errorf("%w", err)
+	}
+	return err // of the stream itself
+}
+
+func keyRequests(keys []delivery.KeyRequest) *nstancev1.KeyGenRequestsResponse {
+	out := &nstancev1.KeyGenRequestsResponse{}
+	for _, k := range keys {
+		algorithm := nstancev1.KeyAlgorithm_KEY_ALGORITHM_ED25519
+		if k.Algorithm == fleet.KeyECDSAP256 {
+			algorithm = nstancev1.KeyAlgorithm_KEY_ALGORITHM_ECDSA_P256
+		}
+		out.Keys = append(out.Keys, &nstancev1.KeyRequest{Name: k.Name, Algorithm: algorithm})
+	}
+	return out
+}
+
+// send sends the files of a push and then its commit.
+func send(stream nstancev1.AgentService_ReceiveFilesServer, p delivery.Push) error {
+	for _, f := range p.Files {
+		m := &nstancev1.ReceiveFilesResponse{Event: &nstancev1.ReceiveFilesResponse_File{File: &nstancev1.File{Name: f.Name, Content: f.Content}}}
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+	return stream.Send(&nstancev1.ReceiveFilesResponse{Event: &nstancev1.ReceiveFilesResponse_Commit{
+		Commit: &nstancev1.FilesCommit{ConfigHash: p.ConfigHash, Names: p.Names},
+	}})
+}
+
+// filesReport is what a report says of files, of as many as a set can have.
+func filesReport(m *nstancev1.ReportHealthRequest) delivery.Report {
+	r := delivery.Report{ConfigHash: m.GetConfigHash()}
+	for _, f := range m.GetFiles()[:min(len(m.GetFiles()), files.MaxFiles)] {
+		st := delivery.FileStatus{Name: f.GetName(), Error: f.GetError(), SHA256: sum(f.GetSha256()), PublicKey: sum(f.GetPublicKeySha256())}
+		if f.GetNotAfter().IsValid() {
+			st.NotAfter = f.GetNotAfter().AsTime()
+		}
+		switch f.GetState() {
+		case nstancev1.FileState_FILE_STATE_PRESENT:
+			st.State = delivery.Present
+		case nstancev1.FileState_FILE_STATE_FAILED:
+			st.State = delivery.Failed
+		}
+		r.Files = append(r.Files, st)
+	}
+	return r
+}
+
+// sum reads a digest; one that is none is that of no file.
+func sum(text string) (out delivery.Sum) {
+	if len(text) != hex.EncodedLen(len(out)) {
+		return delivery.Sum{}
+	}
+	if _, err := hex.Decode(out[:], []byte(text)); err != nil {
+		return delivery.Sum{}
+	}
+	return out
+}
+
+// The bounds of reports that say something new of files, beside those that come
+// as often as any agent is set up to report: so many at once, and one more after
+// each pause.
+const (
+	filesBurst  = 16
+	filesRefill = 250 * time.Millisecond
+)
+
+// filesPace lets through what an agent says of its files: not too soon after the
+// last time, but news at once, for a set that was taken over, or could not be, is
+// what a delivery waits for. It is of one stream.
+type filesPace struct {
+	seed   maphash.Seed
+	at     time.Time // of the last report taken
+	said   uint64    // in it
+	left   int       // news that may come at once
+	filled time.Time
+}
+
+func newFilesPace(now time.Time) *filesPace {
+	return &filesPace{seed: maphash.MakeSeed(), left: filesBurst, filled: now}
+}
+
+// takes reports whether the shard is to hear what m says of files.
+func (p *filesPace) takes(m *nstancev1.ReportHealthRequest, now time.Time) bool {
+	if gained := int(now.Sub(p.filled) / filesRefill); gained > 0 {
+		p.left, p.filled = min(filesBurst, p.left+gained), now
+	}
+	said := p.digest(m)
+	gap := now.Sub(p.at)
+	if gap >= 0 && gap < minReportGap {
+		if said == p.said || p.left == 0 {
+			return false
+		}
+		p.left--
+	}
+	p.at, p.said = now, said
+	return true
+}
+
+func (p *filesPace) digest(m *nstancev1.ReportHealthRequest) uint64 {
+	var h maphash.Hash
+	h.SetSeed(p.seed)
+	write := func(s string) {
+		_, _ = h.WriteString(s) // never fails
+		_ = h.WriteByte(0)
+	}
+	write(m.GetConfigHash())
+	for _, f := range m.GetFiles()[:min(len(m.GetFiles()), files.MaxFiles)] {
+		write(f.GetName())
+		write(f.GetState().String())
+		write(f.GetSha256())
+		write(f.GetError())
+	}
+	return h.Sum64()
+}
