@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -64,5 +65,47 @@ func TestAFileThatCantBeReplaced(t *testing.T) {
 	syscall.Unmount(target, syscall.MNT_DETACH)
 	if err := d.Commit(nextSet()); err != nil || onlyWhole(t, dir, d) != "new" {
 		t.Errorf("after that: %v", err)
+	}
+}
+
+// TestAFileOfSomebodyElse has root edit a file in a way that leaves it root's: an
+// agent without privileges can neither link nor read it, and still replaces it.
+func TestAFileOfSomebodyElse(t *testing.T) {
+	if dir := os.Getenv("NSTANCE_TEST_FOREIGN_DIR"); dir != "" {
+		if err := open(dir, nil).Commit(nextSet()); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if os.Getuid() != 0 {
+		t.Skip("NO FILE OF SOMEBODY ELSE WAS TESTED: making one needs root")
+	}
+	const nobody = 65534
+	dir := must(os.MkdirTemp("", "nstance-foreign-"))(t)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := open(dir, nil).Commit(set("old", oldFiles)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, personal)
+	for _, path := range []string{dir, filepath.Join(dir, ".nstance"), filepath.Join(dir, ".nstance/manifest"), filepath.Join(dir, "same.conf")} {
+		if err := os.Chown(path, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.Remove(filepath.Join(dir, "changed.conf"))
+	put(t, dir, map[string]string{"changed.conf": "root's, mode 0600"})
+	program := filepath.Join(dir, "..", filepath.Base(dir)+".test")
+	if err := os.WriteFile(program, must(os.ReadFile(os.Args[0]))(t), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(program) })
+	command := exec.Command(program, "-test.run=^TestAFileOfSomebodyElse$")
+	command.Dir, command.Env = "/", append(os.Environ(), "NSTANCE_TEST_FOREIGN_DIR="+dir)
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got := tree(t, dir); !maps.Equal(got, whole("new", newFiles)) {
+		t.Errorf("got %v", got)
 	}
 }

@@ -132,39 +132,49 @@ func TestCrashes(t *testing.T) {
 // TestOneStepFails has the disk refuse each step once: the old set stays, or is
 // put back at once.
 func TestOneStepFails(t *testing.T) {
-	refused := 0
-	for n := 0; ; n++ {
-		dir := scene(t)
-		at, left := "", n
-		d := open(dir, func(op, name string) error {
-			if left--; left == -1 {
-				at = op + " " + name
-				return syscall.ENOSPC
+	for _, links := range []bool{true, false} {
+		refused := 0
+		for n, passed := 0, false; !passed; n++ {
+			var failed bool
+			passed, failed = oneStepFails(t, n, links)
+			if failed {
+				refused++
 			}
-			return nil
-		})
-		err := d.Commit(nextSet())
-		if left >= 0 {
-			break
 		}
-		hash := onlyWhole(t, dir, d)
-		if err != nil {
-			refused++
-		}
-		if (err == nil) != (hash == "new") {
-			t.Errorf("with %s refused: %v, and the %s set is in place", at, err, hash)
-		}
-		if err != nil && len(files.Failures(err, nextSet().Names)) == 0 {
-			t.Errorf("with %s refused nothing is said of any file", at)
-		}
-		again := open(dir, nil)
-		if err := again.Load(); err != nil || onlyWhole(t, dir, again) != hash {
-			t.Errorf("with %s refused, another start changes the set: %v", at, err)
+		if refused < 15 {
+			t.Errorf("only %d steps can fail", refused)
 		}
 	}
-	if refused < 15 {
-		t.Errorf("only %d steps can fail", refused)
+}
+
+// oneStepFails has step n fail, on a file system with hard links or without. It
+// tells whether there was no step n, and whether the set was not taken over.
+func oneStepFails(t *testing.T, n int, links bool) (passed, failed bool) {
+	dir := scene(t)
+	at, left := "", n
+	d := open(dir, func(op, name string) error {
+		if op == "link" && !links {
+			return syscall.EPERM
+		}
+		if left--; left == -1 {
+			at = op + " " + name
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	err := d.Commit(nextSet())
+	hash := onlyWhole(t, dir, d)
+	if (err == nil) != (hash == "new") {
+		t.Errorf("with %s refused: %v, and the %s set is in place", at, err, hash)
 	}
+	if err != nil && len(files.Failures(err, nextSet().Names)) == 0 {
+		t.Errorf("with %s refused nothing is said of any file", at)
+	}
+	again := open(dir, nil)
+	if err := again.Load(); err != nil || onlyWhole(t, dir, again) != hash {
+		t.Errorf("with %s refused, another start changes the set: %v", at, err)
+	}
+	return left >= 0, err != nil
 }
 
 // TestUndoThatCrashes has a step after the point of commitment fail, and a crash
