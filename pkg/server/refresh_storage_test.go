@@ -1,0 +1,164 @@
+package server_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/objecttest"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// TestRefreshWithoutStorage: what can't be read or kept does not run.
+func TestRefreshWithoutStorage(t *testing.T) {
+	for name, c := range map[string]struct {
+		prefix string
+		verb   object.Verb
+	}{
+		"config is not readable":  {"config/", object.VerbGet},
+		"applied is not readable": {"applied/", object.VerbGet},
+		"applied is not writable": {"applied/", object.VerbPut},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.config["MORE"] = `"request_timeout": "300ms",`
+			s.putConfig(shardID)
+			p := s.start()
+			s.populate(p)
+			p.awaitSize("web", 2)
+			before := p.configStatus()
+			s.replace(`"size": 2`, `"size": 1`)
+			s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+				if strings.HasPrefix(r.Key, c.prefix) && r.Verb == c.verb {
+					return objecttest.Outcome{Fault: objecttest.Dropped}
+				}
+				return objecttest.Outcome{}
+			})
+			_, err := p.refresh()
+			refused(t, err, codes.Unavailable, "storage")
+			if st := p.configStatus(); !proto.Equal(st, before) {
+				t.Errorf("status went from %v to %v", before, st)
+			}
+			if g := s.mustGroup(p, "web"); g.GetSize() != 2 {
+				t.Errorf("web is %v", g)
+			}
+			s.store.Set(nil)
+			p.refreshes(updated)
+			p.awaitSize("web", 1)
+		})
+	}
+}
+
+// TestRefreshUnfenced: a leader that can't prove that it still leads has kept the
+// config, but neither runs it nor says so.
+func TestRefreshUnfenced(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.config["MORE"] = `"request_timeout": "300ms",`
+	s.putConfig(shardID)
+	p := s.start()
+	s.populate(p)
+	p.awaitSize("web", 2)
+	before := p.configStatus()
+	s.replace(`"size": 2`, `"size": 1`)
+	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+		if strings.HasPrefix(r.Key, "leader/") && r.Verb == object.VerbPut {
+			return objecttest.Outcome{Fault: objecttest.Dropped}
+		}
+		return objecttest.Outcome{}
+	})
+	time.Sleep(150 * time.Millisecond) // more than the fence window
+	_, err := p.refresh()
+	refused(t, err, codes.Unavailable)
+	if st := p.configStatus(); !proto.Equal(st, before) {
+		t.Errorf("status went from %v to %v", before, st)
+	}
+	s.store.Set(nil)
+	p.refreshes(updated)
+	p.awaitSize("web", 1)
+}
+
+// TestRefreshLostReplies loses the store's reply to the write of applied/, once
+// applied and once not.
+func TestRefreshLostReplies(t *testing.T) {
+	for name, fault := range map[string]objecttest.Fault{"applied": objecttest.ReplyLost, "not applied": objecttest.Dropped} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, p := running(t)
+			var struck atomic.Bool
+			s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+				if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "applied/") && !struck.Swap(true) {
+					return objecttest.Outcome{Fault: fault}
+				}
+				return objecttest.Outcome{}
+			})
+			s.replace(`"size": 2`, `"size": 1`)
+			p.refreshes(updated)
+			if s.get(appliedAt) != s.get(configAt) {
+				t.Error("the accepted config was not kept")
+			}
+			p.awaitSize("web", 1)
+		})
+	}
+}
+
+// TestRefreshOrder: the config is kept before it runs.
+func TestRefreshOrder(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	var early atomic.Bool
+	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+		if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "applied/") {
+			g, err := p.group("web")
+			early.Store(err != nil || g.GetSize() != 2)
+		}
+		return objecttest.Outcome{}
+	})
+	s.replace(`"size": 2`, `"size": 1`)
+	p.refreshes(updated)
+	if early.Load() {
+		t.Error("it ran before it was kept")
+	}
+}
+
+// TestRefreshDuringTheEndOfATerm: nothing is acknowledged.
+func TestRefreshDuringTheEndOfATerm(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	s.replace(`"size": 2`, `"size": 1`)
+	arrived := make(chan struct{}, 1)
+	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+		if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "applied/") {
+			select {
+			case arrived <- struct{}{}:
+			default:
+			}
+			return objecttest.Outcome{Fault: objecttest.Hung}
+		}
+		return objecttest.Outcome{}
+	})
+	answers := make(chan error, 2)
+	for range cap(answers) {
+		client := p.operator("default")
+		go func() {
+			_, err := client.RefreshConfig(context.Background(), &nstancev1.RefreshConfigRequest{})
+			answers <- err
+		}()
+	}
+	<-arrived
+	if err := p.shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	for range cap(answers) {
+		if err := <-answers; status.Code(err) != codes.Unavailable {
+			t.Errorf("answered %v", err)
+		}
+	}
+}
