@@ -63,7 +63,7 @@ func accessTable() map[string]answers {
 		"RegistrationService/RegisterOperator": forAnyone(codes.PermissionDenied),
 
 		"AgentService/KeyGenRequests":   forAgents(codes.OK),
-		"AgentService/SubmitPublicKeys": forAgents(later),
+		"AgentService/SubmitPublicKeys": forAgents(codes.FailedPrecondition), // no stream asked for keys
 		"AgentService/ReceiveFiles":     forAgents(codes.OK),
 		"AgentService/ReportHealth":     forAgents(codes.OK),
 		"AgentService/RenewCertificate": forAgents(later),
