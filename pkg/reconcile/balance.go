@@ -19,16 +19,14 @@ func (l *Loop) carry(ctx context.Context, s seat, x *sitter, c call) {
 	now := time.Now()
 	x.busy, x.answeredAt = false, now
 	again := x.took(c, err, now)
-	key := x.key
-	l.mark(key)
-	l.mu.Unlock()
 	verb := map[call]string{register: "register", deregister: "deregister"}[c]
+	if err != nil && !again {
+		l.trouble(ctx, fmt.Errorf("%s instance %s, target %s: %w", verb, s.id, s.target, err), x.key, s.id)
+	}
+	l.mark(x.key)
+	l.mu.Unlock()
 	if err == nil {
 		l.log.Info("load balancer changed", slog.String("instance", string(s.id)), slog.String("call", verb), slog.String("target", s.target))
-		return
-	}
-	if !again {
-		l.fail(ctx, because(ReasonLoadBalancer, fmt.Errorf("%s instance %s, target %s: %w", verb, s.id, s.target, err)), key, s.id)
 	}
 }
 
@@ -86,8 +84,10 @@ func (l *Loop) leave(ctx context.Context, r fleet.Instance) {
 	case <-gone:
 	case <-ctx.Done():
 	case <-late:
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		err := fmt.Errorf("deregister instance %s: it is deleted although a load balancer may still know it", r.ID)
-		l.fail(ctx, because(ReasonLoadBalancer, err), r.GroupKey(), r.ID)
+		l.trouble(ctx, err, r.GroupKey(), r.ID)
 	}
 }
 
@@ -159,18 +159,17 @@ func (l *Loop) readTarget(ctx context.Context, name string) {
 	ids, err := l.balancers.port.Targets(asking, name)
 	cancel()
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	t := l.balancers.targets[name]
 	now := time.Now()
 	if err != nil {
 		t.failures++
 		t.due = now.Add(targetLadder().delay(t.failures))
-		l.mu.Unlock()
 		l.tellTarget(ctx, name, err)
 		return
 	}
 	*t = target{read: true, due: now.Add(rereadTargets)}
 	l.seated(name, ids, asked)
-	l.mu.Unlock()
 }
 
 // seated takes over who is registered with a target, but for seats that a call
@@ -201,17 +200,13 @@ func (l *Loop) seated(name string, ids []string, asked time.Time) {
 }
 
 // tellTarget reports a target that can't be read to every group that uses it.
+// l.mu is held.
 func (l *Loop) tellTarget(ctx context.Context, name string, err error) {
 	defined := l.loadBalancers()
-	var users []fleet.GroupKey
-	called := ""
 	for _, key := range l.cfg.Groups.Keys() {
 		g, _ := l.cfg.Groups.Group(key)
 		if label, ok := targetsOf(g, defined)[name]; ok {
-			users, called = append(users, key), label
+			l.trouble(ctx, fmt.Errorf("look up who is registered with %s, which is %s: %w", label, name, err), key, "")
 		}
-	}
-	for _, key := range users {
-		l.fail(ctx, because(ReasonLoadBalancer, fmt.Errorf("look up who is registered with %s, which is %s: %w", called, name, err)), key, "")
 	}
 }

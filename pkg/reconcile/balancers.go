@@ -36,10 +36,10 @@ type balancers struct {
 	calls *slots
 	wake  chan struct{} // holds at most one: there is a target to read
 
-	targets map[string]*target
-	seats   map[fleet.GroupKey]map[seat]*sitter
-	left    map[fleet.InstanceID]chan struct{} // closed when the instance is registered nowhere any more
-	told    map[fleet.GroupKey]bool            // groups that were told that there is no port
+	targets  map[string]*target
+	seats    map[fleet.GroupKey]map[seat]*sitter
+	left     map[fleet.InstanceID]chan struct{} // closed when the instance is registered nowhere any more
+	troubled map[fleet.GroupKey]bool            // groups that a problem was reported to
 }
 
 // target is one target of a load balancer.
@@ -53,7 +53,7 @@ func newBalancers(p provider.Provider) *balancers {
 	b := &balancers{
 		calls: newSlots(maxBalances), wake: make(chan struct{}, 1),
 		targets: map[string]*target{}, seats: map[fleet.GroupKey]map[seat]*sitter{},
-		left: map[fleet.InstanceID]chan struct{}{}, told: map[fleet.GroupKey]bool{},
+		left: map[fleet.InstanceID]chan struct{}{}, troubled: map[fleet.GroupKey]bool{},
 	}
 	b.port, _ = p.(provider.LoadBalancer)
 	return b
@@ -72,7 +72,7 @@ func (l *Loop) loadBalancers() map[string][]string {
 func (l *Loop) balance(ctx context.Context, v plan.View, defined bool) {
 	b, key := l.balancers, v.Group.Key
 	if len(v.Group.LoadBalancers) == 0 && len(b.seats[key]) == 0 {
-		delete(b.told, key)
+		l.solved(key)
 		return
 	}
 	if b.port == nil {
@@ -104,16 +104,50 @@ func (l *Loop) balance(ctx context.Context, v plan.View, defined bool) {
 		}
 		l.steer(ctx, s, b.seats[key][s], w, v.Now)
 	}
+	if b.settled(key, targets) {
+		l.solved(key)
+	}
 }
 
 // tellUnbalanced reports, once, that a group asks for what the provider has not.
 func (l *Loop) tellUnbalanced(ctx context.Context, g fleet.Group) {
-	if l.balancers.told[g.Key] {
+	if l.balancers.troubled[g.Key] {
 		return
 	}
-	l.balancers.told[g.Key] = true
-	err := because(ReasonLoadBalancer, fmt.Errorf("register with load_balancers %v: %w", g.LoadBalancers, provider.ErrUnsupported))
-	l.workers.Go(func() { l.fail(ctx, err, g.Key, "") })
+	err := fmt.Errorf("register with load_balancers %v: %w", g.LoadBalancers, provider.ErrUnsupported)
+	l.trouble(ctx, err, g.Key, "")
+}
+
+// trouble reports a problem of a group with its load balancers. l.mu is held.
+func (l *Loop) trouble(ctx context.Context, err error, key fleet.GroupKey, id fleet.InstanceID) {
+	l.balancers.troubled[key] = true
+	l.workers.Go(func() { l.fail(ctx, because(ReasonLoadBalancer, err), key, id) })
+}
+
+// solved ends the problems of a group with its load balancers. l.mu is held.
+func (l *Loop) solved(key fleet.GroupKey) {
+	if !l.balancers.troubled[key] {
+		return
+	}
+	delete(l.balancers.troubled, key)
+	if l.cfg.Solved != nil {
+		l.workers.Go(func() { l.cfg.Solved(key, ReasonLoadBalancer) })
+	}
+}
+
+// settled reports whether all that a group asks of load balancers is done.
+func (b *balancers) settled(key fleet.GroupKey, targets map[string]string) bool {
+	for name := range targets {
+		if !b.targets[name].read {
+			return false
+		}
+	}
+	for s, x := range b.seats[key] {
+		if t := b.targets[s.target]; x.busy || due(x.state, x.want, t != nil && t.read) != none {
+			return false
+		}
+	}
+	return true
 }
 
 // expect has targets read of which nothing is known yet.

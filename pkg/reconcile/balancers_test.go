@@ -23,7 +23,23 @@ const (
 func (s *shard) balanced(targets ...string) {
 	s.wanted.edit(web, func(g *fleet.Group) { g.LoadBalancers, g.DrainTimeout = []string{"www"}, time.Minute })
 	s.define(targets...)
-	s.adjust = func(c *reconcile.Config) { c.LoadBalancers = s.loadBalancers }
+	s.adjust = func(c *reconcile.Config) {
+		c.LoadBalancers = s.loadBalancers
+		c.Solved = func(key fleet.GroupKey, reason string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if reason == reconcile.ReasonLoadBalancer {
+				s.solved = append(s.solved, key)
+			}
+		}
+	}
+}
+
+// over counts how often the problems of web were over.
+func (s *shard) over() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.solved)
 }
 
 // define changes the targets of the load balancer www.
@@ -239,8 +255,14 @@ func TestMissingTargetIsNamedAndHoldsNothingUp(t *testing.T) {
 		if n := len(s.world.VMs()); n != 1 {
 			t.Errorf("%d VMs: %s", n, s.dump())
 		}
+		if n := s.over(); n != 0 {
+			t.Errorf("the problem was over %d times while it lasted", n)
+		}
 		s.world.AddTarget(extra)
 		pass(6 * time.Minute)
+		if n := s.over(); n != 1 {
+			t.Errorf("the problem was over %d times", n)
+		}
 		s.expectRegistered(extra, s.machines(web, fleet.Running))
 	})
 }
@@ -270,6 +292,9 @@ func TestFailingLoadBalancerHoldsADeletionUpForAMinute(t *testing.T) {
 		}
 		pass(5 * time.Minute)
 		s.expectRegistered(www, s.machines(web, fleet.Running))
+		if n := s.over(); n != 1 {
+			t.Errorf("the problem was over %d times", n)
+		}
 	})
 }
 

@@ -134,6 +134,10 @@ type Config struct {
 	// Report is told of every problem; the loop does not log them itself. It must
 	// not block, and may be called by several goroutines.
 	Report func(Problem)
+	// Solved is told when a group has no problem of a reason any more, of those
+	// that are not over with the next create: ReasonLoadBalancer. It must not
+	// block, and may be called by several goroutines. Optional.
+	Solved func(key fleet.GroupKey, reason string)
 	// Changed is told when what can be said about an instance has changed: its
 	// record, its VM, its health. id is empty when the whole group is meant, and
 	// key is zero too when every group is. It must not block, and may be called by several goroutines. Optional.

@@ -47,15 +47,14 @@ func TestDefiniteFailureLeavesATombstoneAndBacksOff(t *testing.T) {
 				t.Errorf("tombstone: %+v", r)
 			}
 		}
-		// 1, 2, 4 … 256 s, then every five minutes, but for those that come within
-		// half a minute of a refusal.
+		// 1, 2, 4 … 256 s, then every five minutes, at first and for each subnet.
 		n := 0
 		for _, c := range s.world.Calls(fake.OpCreate) {
 			if c.Subnet == "subnet-a" {
 				n++
 			}
 		}
-		if n < 12 || n > 20 {
+		if n < 15 || n > 30 {
 			t.Errorf("%d attempts in an hour: %s", n, s.dump())
 		}
 		problems := s.reported(reconcile.ReasonCapacity)

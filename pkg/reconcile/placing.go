@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,8 +50,9 @@ func (l *Loop) create(ctx context.Context, x *launch, spec provider.Spec, repeat
 	for range max(1, len(x.group.Subnets)) {
 		subnet := x.record.Provider.Subnet
 		vm, err := l.createIn(ctx, spec, subnet)
-		if err == nil && vm.Subnet == "" {
-			vm.Subnet = subnet
+		if err == nil {
+			l.subnets.accept(subnet, spec.InstanceType)
+			vm.Subnet = cmp.Or(vm.Subnet, subnet)
 		}
 		if subnet == "" || !errors.Is(err, provider.ErrNoCapacity) {
 			return vm, err

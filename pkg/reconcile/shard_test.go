@@ -112,6 +112,7 @@ type shard struct {
 	build    func(fleet.Instance) error
 	adjust   func(*reconcile.Config)
 	targets  []string // of the load balancer www
+	solved   []fleet.GroupKey
 
 	term *term
 }

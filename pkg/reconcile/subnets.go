@@ -13,12 +13,15 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-const (
-	// hintFor is how long the provider's word on free addresses is taken for new.
-	hintFor = 30 * time.Second
-	// refusedFor is how long a subnet that refused a create is left alone.
-	refusedFor = 30 * time.Second
-)
+// hintFor is how long the provider's word on free addresses is taken for new.
+const hintFor = 30 * time.Second
+
+// refusalLadder is how long a subnet is left alone that refused a create, and
+// refused all since: as long as a group waits that has nowhere else to go.
+func refusalLadder() ladder { return ladder{first: time.Second, limit: 30 * time.Second} }
+
+// forgetRefusal is when a refusal says nothing about the next one any more.
+const forgetRefusal = 5 * time.Minute
 
 // The reasons of problems with subnets.
 const (
@@ -57,8 +60,10 @@ type rooms struct {
 type site struct{ subnet, instanceType string }
 
 type refusal struct {
-	at  time.Time
-	err error
+	at    time.Time
+	until time.Time
+	times int // in a row
+	err   error
 }
 
 // choose returns the first subnet of a pool that is not known to be full for
@@ -68,7 +73,7 @@ func (r rooms) choose(pool []string, instanceType string, now time.Time) (subnet
 		free, known := r.free[subnet]
 		refusal, refused := r.refused[site{subnet, instanceType}]
 		switch {
-		case refused && now.Sub(refusal.at) < refusedFor:
+		case refused && now.Before(refusal.until):
 			full = append(full, fmt.Sprintf("subnet %s: %v", subnet, refusal.err))
 		case known && free < 0:
 			full = append(full, fmt.Sprintf("subnet %s: does not exist", subnet))
@@ -135,11 +140,23 @@ func (s *subnets) refuse(subnet, instanceType string, err error, now time.Time) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for old, r := range s.rooms.refused {
-		if now.Sub(r.at) >= refusedFor {
+		if now.Sub(r.at) >= forgetRefusal {
 			delete(s.rooms.refused, old)
 		}
 	}
-	s.rooms.refused[site{subnet, instanceType}] = refusal{at: now, err: err}
+	r := s.rooms.refused[site{subnet, instanceType}]
+	if !now.Before(r.until) { // else it was asked before that one answered
+		r.times++
+	}
+	r.at, r.until, r.err = now, now.Add(refusalLadder().delay(r.times)), err
+	s.rooms.refused[site{subnet, instanceType}] = r
+}
+
+// accept forgets refusals where a create was not refused.
+func (s *subnets) accept(subnet, instanceType string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.rooms.refused, site{subnet, instanceType})
 }
 
 // askRoom asks the provider about the subnets of every group in one call, unless

@@ -283,7 +283,7 @@ func TestGroupTrouble(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if c := condition(g, "Degraded"); !c.GetStatus() || c.GetReason() != "ProviderError" || !strings.Contains(c.GetMessage(), "quota of 2") {
+		if c := condition(g, "Degraded"); !c.GetStatus() || c.GetReason() != "NoCapacity" || !strings.Contains(c.GetMessage(), "quota of 2") {
 			return fmt.Errorf("it says %v", g.GetConditions())
 		}
 		return nil

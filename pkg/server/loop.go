@@ -29,8 +29,10 @@ func (t *term) loopConfig() reconcile.Config {
 		RequestTimeout: time.Duration(c.RequestTimeout),
 		SweepInterval:  time.Duration(c.GarbageCollection.Interval),
 		FirstSweep:     time.Duration(c.LeaderElection.LeaseDuration),
+		LoadBalancers:  t.loadBalancers,
 		NotLeader:      func(err error) bool { return errors.Is(err, election.ErrNotLeader) },
 		Report:         t.troubles.report,
+		Solved:         t.troubles.solved,
 		Changed:        t.changed,
 		Logger:         s.cfg.Logger,
 	}

@@ -57,8 +57,21 @@ func (t *troubles) progress(key fleet.GroupKey, i fleet.Instance) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p, ok := t.last[key]
-	if ok && (p.Instance == i.ID || works && attemptedAt(i).After(p.At)) {
+	if ok && p.Reason != reconcile.ReasonLoadBalancer && (p.Instance == i.ID || works && attemptedAt(i).After(p.At)) {
 		delete(t.last, key)
+	}
+}
+
+// solved hears that a group has no problem of a reason any more.
+func (t *troubles) solved(key fleet.GroupKey, reason string) {
+	t.mu.Lock()
+	over := t.last[key].Reason == reason
+	if over {
+		delete(t.last, key)
+	}
+	t.mu.Unlock()
+	if over {
+		t.told(key)
 	}
 }
 
