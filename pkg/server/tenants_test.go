@@ -75,9 +75,9 @@ func TestTenantsNeverMeet(t *testing.T) {
 	p := s.start()
 	s.populate(p)
 	tenants := []string{"default", "prod"}
-	drains, keys := map[string]fleet.InstanceID{}, map[string]string{}
+	drains := map[string]fleet.InstanceID{}
 	for _, tenant := range tenants {
-		drains[tenant], keys[tenant] = p.settleTenant(tenant), "key-of-"+tenant
+		drains[tenant] = p.settleTenant(tenant)
 	}
 	table := tenantTable()
 	for _, m := range methods() {
@@ -91,7 +91,7 @@ func TestTenantsNeverMeet(t *testing.T) {
 		for n, a := range tenants {
 			b := tenants[1-n]
 			t.Run(name+" by "+a, func(t *testing.T) {
-				c := &crossing{site: s, t: t, p: p, a: a, b: b, client: p.operator(a), drains: drains[b], key: keys[b], method: m}
+				c := &crossing{site: s, t: t, p: p, a: a, b: b, client: p.operator(a), drains: drains[b], key: keyOf(b), method: m}
 				c.runs = c.running(b)
 				before := c.everythingOf(b)
 				row(c)
@@ -129,6 +129,12 @@ func (p *process) settleTenant(tenant string) fleet.InstanceID {
 	if _, err := client.UpsertGroup(within(p.t), &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1)), Remove: ids[:1]}); err != nil {
 		p.t.Fatal(err)
 	}
+	for _, key := range []string{keyOf(tenant), keyOf("only-" + tenant)} {
+		_, err := client.CreateInstance(within(p.t), &nstancev1.CreateInstanceRequest{Group: "web", IdempotencyKey: key})
+		if err != nil && status.Code(err) != codes.Unimplemented {
+			p.t.Fatal(err)
+		}
+	}
 	eventually(p.t, "one drains", func() error {
 		resp, err := client.GetInstanceStatus(within(p.t), &nstancev1.GetInstanceStatusRequest{Id: ids[0]})
 		if resp.GetInstance().GetPhase() != nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING {
@@ -136,7 +142,35 @@ func (p *process) settleTenant(tenant string) fleet.InstanceID {
 		}
 		return nil
 	})
+	p.awaitCalm(tenant)
 	return fleet.InstanceID(ids[0])
+}
+
+// keyOf is the idempotency key of an on-demand instance of a tenant's.
+func keyOf(tenant string) string { return "key-of-" + tenant }
+
+// awaitCalm waits until nothing of a tenant is on its way up.
+func (p *process) awaitCalm(tenant string) {
+	p.t.Helper()
+	client := p.operator(tenant)
+	eventually(p.t, tenant+" is calm", func() error {
+		groups, err := client.ListGroups(within(p.t), &nstancev1.ListGroupsRequest{})
+		if err != nil {
+			return err
+		}
+		for _, g := range groups.GetGroups() {
+			if g.GetActualSize() != g.GetSize() || g.GetPendingSize() > 0 {
+				return fmt.Errorf("group %v", g)
+			}
+		}
+		instances, err := client.ListInstances(within(p.t), &nstancev1.ListInstancesRequest{})
+		for _, i := range instances.GetInstances() {
+			if i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_PENDING || i.GetLastReportAt() == nil {
+				return fmt.Errorf("instance %v", i)
+			}
+		}
+		return err
+	})
 }
 
 // everythingOf is all that a tenant is shown of what it has, but for the reports
@@ -342,6 +376,7 @@ func (c *crossing) upsertGroup() {
 	if _, err := c.client.UpsertGroup(within(c.t), &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(2))}); err != nil {
 		c.t.Error(err)
 	}
+	c.p.awaitCalm(c.a)
 }
 
 func (c *crossing) deleteGroup() {
@@ -379,6 +414,10 @@ func (c *crossing) createInstance() {
 		c.t.Error(err)
 	}
 	c.mine(resp, resp.GetInstance().GetTenant())
+	c.p.awaitCalm(c.a)
+	if _, err := c.p.operator(c.b).GetInstanceStatus(within(c.t), &nstancev1.GetInstanceStatusRequest{Id: resp.GetInstance().GetId()}); status.Code(err) != codes.NotFound {
+		c.t.Errorf("%s is shown what %s made with its key: %v", c.b, c.a, err)
+	}
 }
 
 func (c *crossing) deleteInstance() {
@@ -390,11 +429,8 @@ func (c *crossing) deleteInstance() {
 		_, err := c.client.DeleteInstance(within(c.t), &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: key}})
 		return err
 	}
-	own := "own-of-" + c.b
-	if _, err := c.p.operator(c.b).CreateInstance(within(c.t), &nstancev1.CreateInstanceRequest{Group: "web", IdempotencyKey: own}); err != nil {
-		c.t.Error(err)
-	}
-	c.alike(codes.NotFound, own, byKey(own), "nosuch", byKey("nosuch"))
+	only := keyOf("only-" + c.b)
+	c.alike(codes.NotFound, only, byKey(only), "nosuch", byKey("nosuch"))
 }
 
 func (c *crossing) instanceStatus() {
