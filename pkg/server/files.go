@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
@@ -87,6 +88,15 @@ func addresses(ips []string) (ip4, ip6 string) {
 		ip6 = local6
 	}
 	return ip4, ip6
+}
+
+// filesTroubleLife outlasts the pause between two attempts to deliver. A problem
+// that was not told again since then went with the instance that had it.
+const filesTroubleLife = time.Hour
+
+// filesFail reports whether a problem keeps files from instances that are there.
+func filesFail(p reconcile.Problem, now time.Time) bool {
+	return p.Reason == delivery.ReasonFiles && now.Sub(p.At) < filesTroubleLife
 }
 
 // delivered hears that a group's files get through again.

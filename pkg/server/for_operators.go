@@ -66,7 +66,7 @@ func (s operatorShard) GroupTrouble(key fleet.GroupKey) operators.Trouble {
 	if p.Message == "" && key.Tenant == fleet.DefaultTenant {
 		p = s.troubles.ofShard(s.server.cfg.Now())
 	}
-	return operators.Trouble{Reason: p.Reason, Message: p.Message}
+	return operators.Trouble{Reason: p.Reason, Message: p.Message, AtSize: filesFail(p, s.server.cfg.Now())}
 }
 
 func (s operatorShard) Instances() []fleet.Instance { return s.ledger.Instances() }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/reconcile"
+	"github.com/nstance/nstance/pkg/server/delivery"
 	"github.com/nstance/nstance/pkg/server/operators"
 	"github.com/nstance/nstance/pkg/watch"
 )
@@ -57,7 +58,7 @@ func (t *troubles) progress(key fleet.GroupKey, i fleet.Instance) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p, ok := t.last[key]
-	if ok && p.Reason != reconcile.ReasonLoadBalancer && (p.Instance == i.ID || works && attemptedAt(i).After(p.At)) {
+	if ok && p.Reason != reconcile.ReasonLoadBalancer && p.Reason != delivery.ReasonFiles && (p.Instance == i.ID || works && attemptedAt(i).After(p.At)) {
 		delete(t.last, key)
 	}
 }

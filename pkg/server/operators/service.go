@@ -46,6 +46,7 @@ type Refreshed struct {
 type Trouble struct {
 	Reason  string // a short constant, such as ProviderError
 	Message string // empty: no trouble
+	AtSize  bool   // matters even while the group has all its instances
 }
 
 // Change is what an UpsertGroup asks for; nil fields stay as they are.

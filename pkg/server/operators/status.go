@@ -61,7 +61,7 @@ func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus) []*nstanc
 	if g.Removed {
 		out = append(out, &nstancev1.Condition{Type: "Removed", Status: true, Reason: "GroupDeleted", Message: "the group is being emptied"})
 	}
-	if t := shard.GroupTrouble(g.Key); t.Message != "" && !ready.Status {
+	if t := shard.GroupTrouble(g.Key); t.Message != "" && (t.AtSize || !ready.Status) {
 		out = append(out, &nstancev1.Condition{Type: "Degraded", Status: true, Reason: t.Reason, Message: t.Message})
 	}
 	return out
