@@ -1,0 +1,247 @@
+package operators_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/operators"
+	"github.com/nstance/nstance/pkg/watch"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// shard is a shard of plain values.
+type shard struct {
+	operators.Shard // what a watch does not ask for
+	mu              sync.Mutex
+	groups          map[fleet.GroupKey]fleet.Group
+	instances       map[fleet.InstanceID]fleet.Instance
+	health          map[fleet.InstanceID]operators.Health
+	problems        watch.Feed[operators.Problem]
+	asked           int // for the instances of a group
+	over            bool
+}
+
+func (s *shard) locked(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *shard) Keys() (keys []fleet.GroupKey) {
+	s.locked(func() {
+		for k := range s.groups {
+			keys = append(keys, k)
+		}
+	})
+	return keys
+}
+
+func (s *shard) Group(key fleet.GroupKey) (g fleet.Group, ok bool) {
+	s.locked(func() { g, ok = s.groups[key] })
+	return g, ok
+}
+
+func (s *shard) GroupETag(key fleet.GroupKey) string { return "etag of " + key.String() }
+
+func (s *shard) GroupTrouble(fleet.GroupKey) operators.Trouble { return operators.Trouble{} }
+
+func (s *shard) Instances() (all []fleet.Instance) {
+	s.locked(func() {
+		for _, i := range s.instances {
+			all = append(all, i)
+		}
+	})
+	return all
+}
+
+func (s *shard) GroupInstances(key fleet.GroupKey) []fleet.Instance {
+	s.locked(func() { s.asked++ })
+	return slices.DeleteFunc(s.Instances(), func(i fleet.Instance) bool { return i.GroupKey() != key })
+}
+
+func (s *shard) Instance(id fleet.InstanceID) (i fleet.Instance, ok bool) {
+	s.locked(func() { i, ok = s.instances[id] })
+	return i, ok
+}
+
+func (s *shard) Health(id fleet.InstanceID) (h operators.Health) {
+	s.locked(func() { h = s.health[id] })
+	return h
+}
+
+func (s *shard) put(i fleet.Instance) {
+	s.locked(func() { s.instances[i.ID] = i })
+}
+
+// fixture is a service on a shard, inside a test's bubble.
+type fixture struct {
+	*shard
+	t       *testing.T
+	service *operators.Service
+	watches *operators.Watches
+	end     context.CancelFunc // of the term
+}
+
+func newFixture(t *testing.T) *fixture {
+	ctx, end := context.WithCancel(t.Context())
+	s := &shard{
+		groups: map[fleet.GroupKey]fleet.Group{}, instances: map[fleet.InstanceID]fleet.Instance{},
+		health: map[fleet.InstanceID]operators.Health{},
+	}
+	f := &fixture{shard: s, t: t, end: end}
+	f.watches = operators.NewWatches(operators.WatchesConfig{
+		Shard: s, Done: ctx.Done(), Now: time.Now,
+		Problems: func(tenant string) *watch.Reader[operators.Problem] {
+			return s.problems.Subscribe(func(p operators.Problem) bool { return p.Group.Tenant == tenant }, nil, operators.MaxPendingProblems)
+		},
+	})
+	led := func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.over {
+			return rpc.Unavailable.Errorf("somebody else leads")
+		}
+		return nil
+	}
+	f.service = operators.New(operators.Config{
+		Shard:   func() (operators.Shard, error) { return s, led() },
+		Watches: func() (*operators.Watches, error) { return f.watches, led() },
+	})
+	done := make(chan struct{})
+	go func() { defer close(done); f.watches.Run(ctx) }()
+	t.Cleanup(func() { end(); <-done })
+	return f
+}
+
+func (f *fixture) group(tenant, name string, size int) fleet.GroupKey {
+	key := fleet.GroupKey{Tenant: tenant, Name: name}
+	f.locked(func() { f.groups[key] = fleet.Group{Key: key, Size: size} })
+	return key
+}
+
+func record(n int, tenant, group string, phase fleet.Phase) fleet.Instance {
+	return fleet.Instance{ID: fleet.InstanceID(fmt.Sprintf("knd%026d", n)), Tenant: tenant, Group: group, Phase: phase}
+}
+
+// wire is the server's end of a stream. Its reader takes what is sent unless it
+// is stopped; then a send waits until the stream ends, as gRPC's does.
+type wire[T any] struct {
+	grpc.ServerStream
+	ctx  context.Context
+	stop context.CancelFunc // the stream's end
+	err  error              // of the handler, once done is closed
+	done chan struct{}
+
+	mu      sync.Mutex
+	sent    []*T
+	stopped bool
+}
+
+func (w *wire[T]) Context() context.Context     { return w.ctx }
+func (w *wire[T]) SendHeader(metadata.MD) error { return nil }
+func (w *wire[T]) Send(m *T) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		w.mu.Unlock()
+		<-w.ctx.Done()
+		w.mu.Lock()
+		return errors.New("the stream is done")
+	}
+	w.sent = append(w.sent, m)
+	return nil
+}
+
+func (w *wire[T]) halt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+}
+
+// take returns what was sent since the last time.
+func (w *wire[T]) take() []*T {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := w.sent
+	w.sent = nil
+	return out
+}
+
+// open calls a watch as an operator.
+func open[T any](f *fixture, tenant, id string, call func(grpc.ServerStreamingServer[T]) error) *wire[T] {
+	ctx, stop := context.WithCancel(rpc.WithCaller(f.t.Context(), pki.Caller{Role: pki.RoleOperator, Tenant: tenant, ID: id}))
+	w := &wire[T]{ctx: ctx, stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		defer stop() // gRPC ends a stream with its handler
+		w.err = call(w)
+	}()
+	f.t.Cleanup(func() { stop(); <-w.done })
+	return w
+}
+
+func (f *fixture) watchGroups(tenant string) *wire[nstancev1.WatchGroupsResponse] {
+	return open(f, tenant, "opr", func(s grpc.ServerStreamingServer[nstancev1.WatchGroupsResponse]) error {
+		return f.service.WatchGroups(&nstancev1.WatchGroupsRequest{}, s)
+	})
+}
+
+func (f *fixture) watchInstances(tenant string) *wire[nstancev1.WatchInstancesResponse] {
+	return open(f, tenant, "opr", func(s grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse]) error {
+		return f.service.WatchInstances(&nstancev1.WatchInstancesRequest{}, s)
+	})
+}
+
+func (f *fixture) watchErrors(tenant string) *wire[nstancev1.WatchErrorsResponse] {
+	return open(f, tenant, "opr", func(s grpc.ServerStreamingServer[nstancev1.WatchErrorsResponse]) error {
+		return f.service.WatchErrors(&nstancev1.WatchErrorsRequest{}, s)
+	})
+}
+
+// told are group events in words.
+func told(events []*nstancev1.WatchGroupsResponse) (words []string) {
+	for _, e := range events {
+		switch e.GetType() {
+		case nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END:
+			words = append(words, "end")
+		case nstancev1.EventType_EVENT_TYPE_DELETE:
+			words = append(words, "-"+e.GetKey())
+		default:
+			words = append(words, fmt.Sprintf("%s:%d/%d", e.GetGroup().GetKey(), e.GetGroup().GetActualSize(), e.GetGroup().GetSize()))
+		}
+	}
+	return words
+}
+
+// seen are instance events in words.
+func seen(events []*nstancev1.WatchInstancesResponse) (words []string) {
+	for _, e := range events {
+		if e.GetType() == nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END {
+			words = append(words, "end")
+			continue
+		}
+		phase := strings.ToLower(strings.TrimPrefix(e.GetInstance().GetPhase().String(), "INSTANCE_PHASE_"))
+		words = append(words, strings.TrimLeft(e.GetInstance().GetId(), "knd0")+" "+phase)
+	}
+	return words
+}
+
+func same(t *testing.T, have []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(have, want) {
+		t.Errorf("told %q, want %q", have, want)
+	}
+}

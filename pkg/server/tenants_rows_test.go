@@ -1,0 +1,269 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/pki"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+func (c *crossing) registerAgent() {
+	absent := newID(c.t, "knd")
+	register := func(id fleet.InstanceID) error {
+		claims := claimsOf(id)
+		claims.Tenant = c.a
+		_, err := c.p.registerWith(mint(c.t, c.trust(), claims), newKey(c.t))
+		return err
+	}
+	for _, id := range []fleet.InstanceID{c.runs, c.drains} {
+		a, b := id.StorageKey(), absent.StorageKey()
+		errOther, errAbsent := register(id), register(absent)
+		c.alike(codes.NotFound, string(id), unnamed(errOther, a), string(absent), unnamed(errAbsent, b))
+	}
+}
+
+// unnamed takes an id's storage key out of an answer.
+func unnamed(err error, key string) error {
+	st := status.Convert(err)
+	return status.Error(st.Code(), strings.ReplaceAll(st.Message(), key, "KEY"))
+}
+
+// registerOperator: the nonce alone says for which tenant, and the same jti in
+// another tenant is another operator.
+func (c *crossing) registerOperator() {
+	id := newID(c.t, fleet.OperatorKind)
+	for _, tenant := range []string{c.a, c.b} {
+		claims := operatorClaims(id)
+		claims.Tenant = tenant
+		resp, err := c.p.registration().RegisterOperator(within(c.t), &nstancev1.RegisterOperatorRequest{
+			Nonce: mint(c.t, c.trust(), claims), PublicKey: publicPEM(c.t, newKey(c.t)),
+		})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.certificateOf(resp.GetIdentity(), tenant, id)
+	}
+	for _, tenant := range []string{c.a, c.b} {
+		if keys := c.keys("cluster/operator/" + tenant + "." + id.StorageKey()); len(keys) != 1 {
+			c.t.Errorf("the records of %s are %v", tenant, keys)
+		}
+	}
+}
+
+func (c *crossing) certificateOf(identity *nstancev1.Identity, tenant string, id fleet.InstanceID) {
+	c.t.Helper()
+	cert, err := pki.ParseCertificate([]byte(identity.GetCertificate()))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	caller, err := pki.ParseCaller(cert, clusterID)
+	if err != nil || caller.Tenant != tenant || caller.ID != string(id) || caller.Role != pki.RoleOperator {
+		c.t.Errorf("the certificate is of %+v, %v", caller, err)
+	}
+}
+
+// renewCertificate: the new certificate is of the caller, whatever it asks.
+func (c *crossing) renewCertificate() {
+	id := newID(c.t, fleet.OperatorKind)
+	pair := issue(c.t, c.trust().CA, pki.RoleOperator, c.a, id, time.Hour)
+	client := nstancev1.NewOperatorServiceClient(c.dial(c.p.operatorAddr(), pair))
+	resp, err := client.RenewCertificate(within(c.t), &nstancev1.OperatorServiceRenewCertificateRequest{PublicKey: publicPEM(c.t, newKey(c.t))})
+	switch {
+	case status.Code(err) == codes.OK:
+		c.certificateOf(resp.GetIdentity(), c.a, id)
+	case resp != nil:
+		c.t.Errorf("%v, %v", resp, err)
+	}
+}
+
+// callAsAgent: a certificate of one tenant for an instance of another is one for
+// no instance.
+func (c *crossing) callAsAgent() {
+	absent := newID(c.t, "knd")
+	as := func(id fleet.InstanceID) error {
+		return c.call(c.p, c.method, issue(c.t, c.trust().CA, pki.RoleAgent, c.a, id, time.Hour))
+	}
+	c.alike(codes.Unauthenticated, string(c.runs), as(c.runs), string(absent), as(absent))
+}
+
+// callForDefault: what shows the whole shard is for tenant default alone.
+func (c *crossing) callForDefault() {
+	pair := issue(c.t, c.trust().CA, pki.RoleOperator, c.a, newID(c.t, fleet.OperatorKind), time.Hour)
+	err := c.call(c.p, c.method, pair)
+	if want := map[bool]codes.Code{true: codes.OK, false: codes.PermissionDenied}[c.a == "default"]; status.Code(err) != want {
+		c.t.Errorf("answered %v, want %s", err, want)
+	}
+}
+
+// mine checks that a message speaks of the caller's own things alone.
+func (c *crossing) mine(m proto.Message, tenant string) {
+	c.t.Helper()
+	text := fmt.Sprint(m)
+	if tenant != c.a || strings.Contains(text, string(c.runs)) || strings.Contains(text, string(c.drains)) || strings.Contains(text, "only-"+c.b) {
+		c.t.Errorf("%s is shown %s", c.a, text)
+	}
+}
+
+func (c *crossing) listGroups() {
+	resp, err := c.client.ListGroups(within(c.t), &nstancev1.ListGroupsRequest{})
+	if err != nil || len(resp.GetGroups()) != 2 {
+		c.t.Fatalf("%v, %v", resp, err)
+	}
+	theirs, err := c.p.operator(c.b).ListGroups(within(c.t), &nstancev1.ListGroupsRequest{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, g := range resp.GetGroups() {
+		c.mine(g, g.GetTenant())
+		for _, other := range theirs.GetGroups() {
+			for _, id := range g.GetProviderIds() {
+				if slices.Contains(other.GetProviderIds(), id) {
+					c.t.Errorf("both have %s", id)
+				}
+			}
+			if g.GetEtag() == other.GetEtag() {
+				c.t.Errorf("the etag of %s is that of the other tenant's %s", g.GetKey(), other.GetKey())
+			}
+		}
+	}
+}
+
+func (c *crossing) upsertGroup() {
+	c.groupsAlike(func(ctx context.Context, key string) error {
+		_, err := c.client.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: key, Size: ptr(int32(1))})
+		return err
+	})
+	c.instancesAlike(func(ctx context.Context, id string) error {
+		_, err := c.client.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(0)), Remove: []string{id}})
+		return err
+	})
+	// A change of the group of the same name.
+	if _, err := c.client.UpsertGroup(within(c.t), &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(2))}); err != nil {
+		c.t.Error(err)
+	}
+	c.p.awaitCalm(c.a)
+}
+
+func (c *crossing) deleteGroup() {
+	c.groupsAlike(func(ctx context.Context, key string) error {
+		_, err := c.client.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: key})
+		return err
+	})
+}
+
+func (c *crossing) listInstances() {
+	for _, group := range []string{"", "web"} {
+		resp, err := c.client.ListInstances(within(c.t), &nstancev1.ListInstancesRequest{Group: group, IncludeDeleted: true})
+		if err != nil || len(resp.GetInstances()) == 0 {
+			c.t.Errorf("%v, %v", resp, err)
+		}
+		for _, i := range resp.GetInstances() {
+			c.mine(i, i.GetTenant())
+		}
+	}
+	for _, group := range []string{"only-" + c.b, "nosuch"} {
+		if resp, err := c.client.ListInstances(within(c.t), &nstancev1.ListInstancesRequest{Group: group}); err != nil || len(resp.GetInstances()) > 0 {
+			c.t.Errorf("of group %s: %v, %v", group, resp, err)
+		}
+	}
+}
+
+func (c *crossing) createInstance() {
+	c.groupsAlike(func(ctx context.Context, key string) error {
+		_, err := c.client.CreateInstance(ctx, &nstancev1.CreateInstanceRequest{Group: key})
+		return err
+	})
+	// The other's key is any key: it names another instance here.
+	resp, err := c.client.CreateInstance(within(c.t), &nstancev1.CreateInstanceRequest{Group: "web", IdempotencyKey: c.key})
+	if err != nil {
+		c.t.Error(err)
+	}
+	c.mine(resp, resp.GetInstance().GetTenant())
+	c.p.awaitCalm(c.a)
+	if _, err := c.p.operator(c.b).GetInstanceStatus(within(c.t), &nstancev1.GetInstanceStatusRequest{Id: resp.GetInstance().GetId()}); status.Code(err) != codes.NotFound {
+		c.t.Errorf("%s is shown what %s made with its key: %v", c.b, c.a, err)
+	}
+}
+
+func (c *crossing) deleteInstance() {
+	c.instancesAlike(func(ctx context.Context, id string) error {
+		_, err := c.client.DeleteInstance(ctx, &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_Id{Id: id}})
+		return err
+	})
+	byKey := func(key string) error {
+		_, err := c.client.DeleteInstance(within(c.t), &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: key}})
+		return err
+	}
+	only := keyOf("only-" + c.b)
+	c.alike(codes.NotFound, only, byKey(only), "nosuch", byKey("nosuch"))
+}
+
+func (c *crossing) instanceStatus() {
+	c.instancesAlike(func(ctx context.Context, id string) error {
+		_, err := c.client.GetInstanceStatus(ctx, &nstancev1.GetInstanceStatusRequest{Id: id})
+		return err
+	})
+}
+
+func (c *crossing) acknowledgeDrained() {
+	c.instancesAlike(func(ctx context.Context, id string) error {
+		_, err := c.client.AcknowledgeDrained(ctx, &nstancev1.AcknowledgeDrainedRequest{Id: id})
+		return err
+	})
+}
+
+// watchesGroups: the snapshot and what follows are the caller's alone. A change
+// of the other's comes before one of the caller's, so it would have been told.
+func (c *crossing) watchesGroups() {
+	w := c.p.watchGroups(c.a)
+	_, events := w.next("the snapshot's end", endOfGroups)
+	c.bump(c.b)
+	want := c.bump(c.a)
+	last, more := w.next("the caller's own change", func(m *nstancev1.WatchGroupsResponse) bool { return m.GetGroup().GetEtag() == want })
+	for _, m := range append(append(events, more...), last) {
+		c.mine(m, m.GetGroup().GetTenant())
+	}
+}
+
+// bump changes a group of a tenant and changes it back. It returns the etag in
+// between.
+func (c *crossing) bump(tenant string) string {
+	c.t.Helper()
+	client, etag := c.p.operator(tenant), ""
+	for _, kind := range []string{"other", ""} {
+		resp, err := client.UpsertGroup(within(c.t), &nstancev1.UpsertGroupRequest{Key: "only-" + tenant, InstanceType: &kind})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if kind != "" {
+			etag = resp.GetGroup().GetEtag()
+			time.Sleep(300 * time.Millisecond) // states in between may be left out
+		}
+	}
+	return etag
+}
+
+func (c *crossing) watchesInstances() {
+	_, events := c.p.watchInstances(c.a).next("the snapshot's end", endOfInstances)
+	if len(events) == 0 {
+		c.t.Error("the caller's own instance drains, and is not shown")
+	}
+	for _, m := range events {
+		c.mine(m, m.GetInstance().GetTenant())
+	}
+}
+
+// watchesErrors is about what TestWatchErrors brings about; here nothing is wrong.
+func (c *crossing) watchesErrors() {
+	for _, m := range c.p.watchErrors(c.a).quiet() {
+		c.t.Errorf("told %v", m)
+	}
+}
