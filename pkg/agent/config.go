@@ -33,6 +33,8 @@ type Config struct {
 	ReportInterval   time.Duration
 	SpotPollInterval time.Duration
 	Provider         string // where the instance runs; "auto" finds out
+	AWSMetadata      string // URL of the EC2 metadata service; empty: the usual one
+	GCPMetadata      string // host of Google's metadata server; empty: the usual one
 	HealthAddr       string // empty: no health endpoint
 	Debug            bool
 
@@ -45,7 +47,8 @@ type Config struct {
 	Entropy io.Reader      // for the key
 	// Sample measures the machine for a report; it is usually the function Sample.
 	Sample func(context.Context) *nstancev1.Resources
-	// Dialer makes the connections to servers; nil: TCP.
+	// Dialer makes the connections to servers and to the cloud's metadata service;
+	// nil: TCP.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -37,6 +38,9 @@ const (
 	envProvider         = "NSTANCE_PROVIDER"
 	envHealthAddr       = "NSTANCE_HEALTH_ADDR"
 	envDebug            = "NSTANCE_DEBUG"
+	// The clouds' own names: what else asks for metadata on the machine reads them too.
+	envAWSMetadata = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+	envGCPMetadata = "GCE_METADATA_HOST"
 )
 
 const (
@@ -46,7 +50,7 @@ const (
 
 var hostnamePattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*$`)
 
-func providers() []string { return []string{"auto", "aws", "gcp", "docker", "process"} }
+func providers() []string { return []string{"auto", "aws", "gcp", "docker", "process", "none"} }
 
 // FromEnv reads the configuration through lookup, which is os.LookupEnv but for
 // tests. A variable that is set to nothing counts as not set. The error tells
@@ -72,6 +76,8 @@ func FromEnv(lookup func(string) (string, bool)) (Config, error) {
 		ReportInterval:    e.interval(envReportInterval, defaultReportInterval),
 		SpotPollInterval:  e.interval(envSpotPollInterval, defaultSpotPollInterval),
 		Provider:          e.provider(),
+		AWSMetadata:       e.metadataURL(),
+		GCPMetadata:       e.metadataHost(),
 		HealthAddr:        e.healthAddr(),
 		Debug:             e.bool(envDebug),
 	}
@@ -201,6 +207,26 @@ func (e *env) provider() string {
 	}
 	if !slices.Contains(providers(), value) {
 		e.reject(envProvider, value, "one of "+strings.Join(providers(), ", "))
+	}
+	return value
+}
+
+func (e *env) metadataURL() string {
+	value := e.get(envAWSMetadata)
+	u, err := url.Parse(value)
+	if value != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
+		e.reject(envAWSMetadata, value, "a URL such as http://169.254.169.254 or http://[fd00:ec2::254]")
+		return ""
+	}
+	return value
+}
+
+func (e *env) metadataHost() string {
+	value := e.get(envGCPMetadata)
+	u, err := url.Parse("http://" + value)
+	if value != "" && (err != nil || u.Host != value || u.User != nil) {
+		e.reject(envGCPMetadata, value, "a host, with a port or without, such as metadata.google.internal")
+		return ""
 	}
 	return value
 }

@@ -51,12 +51,14 @@ func TestFromEnvEverything(t *testing.T) {
 		"NSTANCE_IDENTITY_MODE", "0640", "NSTANCE_KEYS_MODE", "600", "NSTANCE_RECV_MODE", "0644",
 		"NSTANCE_REPORT_INTERVAL", "2s", "NSTANCE_SPOT_POLL_INTERVAL", "500ms", "NSTANCE_PROVIDER", "aws",
 		"NSTANCE_HEALTH_ADDR", ":8080", "NSTANCE_DEBUG", "true",
+		"AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://[fd00:ec2::254]/", "GCE_METADATA_HOST", "metadata.google.internal:80",
 	)))
 	want := agent.Config{
 		RegistrationAddrs: []string{"10.0.0.1:8992"}, AgentAddrs: []string{"10.0.0.1:8994", "10.0.0.2:8994"},
 		InstanceID: instanceID, Kind: "web", Hostname: "web-1", FQDN: "web-1.example.org", IPv4: "10.0.1.7", IPv6: "fd00::7",
 		IdentityDir: "/a", KeysDir: "/b", RecvDir: "/c", IdentityMode: 0o640, KeysMode: 0o600, RecvMode: fs.FileMode(0o644),
 		ReportInterval: 2 * time.Second, SpotPollInterval: 500 * time.Millisecond, Provider: "aws", HealthAddr: ":8080", Debug: true,
+		AWSMetadata: "http://[fd00:ec2::254]/", GCPMetadata: "metadata.google.internal:80",
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Fatalf("got %+v, %v\nwant %+v", got, err, want)
@@ -84,6 +86,9 @@ func TestFromEnvTellsEveryProblemAtOnce(t *testing.T) {
 		"NSTANCE_PROVIDER":                 "azure",
 		"NSTANCE_HEALTH_ADDR":              "8080",
 		"NSTANCE_DEBUG":                    "perhaps",
+
+		"AWS_EC2_METADATA_SERVICE_ENDPOINT": "169.254.169.254",
+		"GCE_METADATA_HOST":                 "http://metadata/",
 	}
 	_, err := agent.FromEnv(lookupIn(bad))
 	if err == nil {

@@ -36,7 +36,7 @@ func TestUnusableDirectory(t *testing.T) {
 			inWorld(t, func(w *world) {
 				server := w.up("10.0.0.1")
 				c.spoil(w)
-				err := agent.Run(t.Context(), w.config())
+				err := agent.Run(w.t.Context(), w.config())
 				if err == nil {
 					t.Fatal("the agent ended without an error")
 				}

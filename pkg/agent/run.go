@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
@@ -17,6 +18,7 @@ type agent struct {
 	identity *identity
 	tracker  *tracker
 	kick     kick
+	noticed  noticed
 }
 
 // Run is an agent's life, until ctx ends: then it says goodbye to the server and
@@ -34,6 +36,11 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer stop()
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	watching, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	beside.Go(func() { a.watchForNotice(watching) })
 	err = a.live(ctx)
 	var final *finalError
 	switch {
@@ -113,6 +120,7 @@ func (a *agent) hold(ctx context.Context) error {
 func (a *agent) fill(ctx context.Context, report *nstancev1.ReportHealthRequest) {
 	report.Version = a.config.Version
 	report.Resources = a.config.Sample(ctx)
+	report.Termination = a.noticed.message.Load()
 }
 
 func (a *agent) client(addrs []string) (*rpc.Client, error) {

@@ -1,0 +1,37 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nstance/nstance/pkg/agent/spot"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// noticed is what the provider announced about the end of this machine. Safe for
+// concurrent use.
+type noticed struct {
+	message atomic.Pointer[nstancev1.TerminationNotice] // nil: nothing; never changed in place
+}
+
+// watchForNotice watches for the provider's notice until ctx ends. Once there is
+// one it is in every report, and the first of them is sent at once.
+func (a *agent) watchForNotice(ctx context.Context) {
+	spot.Watch(ctx, spot.Config{
+		Provider: a.config.Provider, Interval: a.config.SpotPollInterval,
+		AWSEndpoint: a.config.AWSMetadata, GCPHost: a.config.GCPMetadata,
+		Dialer: a.config.Dialer, Now: a.config.Now, Logger: a.config.Logger,
+		Noticed: func(n spot.Notice) {
+			said := &nstancev1.TerminationNotice{Source: n.Source, Action: n.Action}
+			if !n.At.IsZero() {
+				said.At = timestamppb.New(n.At)
+			}
+			a.noticed.message.Store(said)
+			a.kick.now()
+		},
+	})
+	a.config.Logger.LogAttrs(ctx, slog.LevelDebug, "the watch for a termination notice is over")
+}

@@ -1,0 +1,85 @@
+package spot
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// gcp is the metadata server of Compute Engine.
+type gcp struct {
+	*metadata
+	host string // empty: the usual one
+	now  func() time.Time
+}
+
+// The parts of the protocol (cloud.google.com/compute/docs/instances/preemptible,
+// cloud.google.com/compute/docs/metadata/querying-metadata).
+const (
+	gcpHeader     = "Metadata-Flavor"
+	gcpFlavor     = "Google" // in every request and every answer
+	gcpRoot       = "/computeMetadata/v1/instance/"
+	gcpLent       = "scheduling/preemptible"
+	gcpModel      = "scheduling/provisioning-model"
+	gcpPreempted  = "preempted"
+	gcpTrue       = "TRUE"
+	gcpFalse      = "FALSE"
+	gcpSource     = "gcp-preemption"
+	gcpWarning    = 30 * time.Second // from the notice to the end of the machine
+	gcpPreemption = "terminate"
+)
+
+func (g *gcp) name() string { return "gcp" }
+
+// reclaimable asks for the older name of the property first: it is true of spot
+// machines as well, where the server knows them.
+func (g *gcp) reclaimable(ctx context.Context) (bool, error) {
+	lent, err := g.isTrue(ctx, gcpLent)
+	if err != nil || lent {
+		return lent, err
+	}
+	got, err := g.get(ctx, gcpModel)
+	switch {
+	case err != nil:
+		return false, err
+	case got.code == http.StatusNotFound:
+		return false, nil
+	case got.code != http.StatusOK:
+		return false, got.unexpected(gcpModel)
+	}
+	return got.body == "SPOT", nil
+}
+
+func (g *gcp) look(ctx context.Context) (Notice, bool, error) {
+	preempted, err := g.isTrue(ctx, gcpPreempted)
+	if err != nil || !preempted {
+		return Notice{}, false, err
+	}
+	return Notice{Source: gcpSource, Action: gcpPreemption, At: g.now().Add(gcpWarning).UTC()}, true, nil
+}
+
+func (g *gcp) isTrue(ctx context.Context, path string) (bool, error) {
+	got, err := g.get(ctx, path)
+	switch {
+	case err != nil:
+		return false, err
+	case got.code != http.StatusOK:
+		return false, got.unexpected(gcpRoot + path)
+	case got.body != gcpTrue && got.body != gcpFalse:
+		return false, fmt.Errorf("ask the metadata service for %s: it answered %.40q: want TRUE or FALSE", gcpRoot+path, got.body)
+	}
+	return got.body == gcpTrue, nil
+}
+
+func (g *gcp) get(ctx context.Context, path string) (answer, error) {
+	host := g.host
+	if host == "" {
+		host = linkLocal
+	}
+	got, err := g.ask(ctx, http.MethodGet, "http://"+host+gcpRoot+path, gcpHeader, gcpFlavor)
+	if err == nil && got.header.Get(gcpHeader) != gcpFlavor {
+		err = fmt.Errorf("%w: its answer lacks the header %s: %s", errNotHere, gcpHeader, gcpFlavor)
+	}
+	return got, err
+}
