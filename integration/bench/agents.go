@@ -29,6 +29,7 @@ type simulated struct {
 	addrs    []string
 	interval time.Duration
 	observe  func(agent.Event)
+	files    agent.Files // nil: it takes none
 
 	mu   sync.Mutex
 	dead bool
@@ -100,7 +101,7 @@ func (s *simulated) hold(ctx context.Context) error {
 	defer client.Close()
 	agent.Hold(ctx, agent.HoldConfig{
 		Client: client, ReportInterval: s.interval, Random: mathrand.Float64, Now: time.Now,
-		Logger: slog.New(slog.DiscardHandler), Observe: s.observe,
+		Logger: slog.New(slog.DiscardHandler), Observe: s.observe, Files: s.files,
 		Fill: func(_ context.Context, r *nstancev1.ReportHealthRequest) {
 			r.Version = "bench"
 			r.Resources = &nstancev1.Resources{

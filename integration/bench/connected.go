@@ -80,15 +80,7 @@ func (b *bench) connected(ctx context.Context, n int, mostRSS float64) ([]figure
 
 // allConnected waits until the server itself says so.
 func (b *bench) allConnected(ctx context.Context, s *memoryServer, n int) error {
-	k, err := readKit(s.kit)
-	if err != nil {
-		return err
-	}
-	ca, err := k.ca()
-	if err != nil {
-		return err
-	}
-	op, err := newOperator(ca, k.Addrs.Operator)
+	op, err := s.operator()
 	if err != nil {
 		return err
 	}
@@ -99,6 +91,19 @@ func (b *bench) allConnected(ctx context.Context, s *memoryServer, n int) error 
 		connected, last = op.connected(ctx)
 		return last == nil && connected == n
 	})
+}
+
+// operator makes an operator of the server's cluster.
+func (s *memoryServer) operator() (*operator, error) {
+	k, err := readKit(s.kit)
+	if err != nil {
+		return nil, err
+	}
+	ca, err := k.ca()
+	if err != nil {
+		return nil, err
+	}
+	return newOperator(ca, k.Addrs.Operator)
 }
 
 // highestRSS watches a child's memory for a while.

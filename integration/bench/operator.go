@@ -13,6 +13,7 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // operator asks a shard what a person would ask.
@@ -65,6 +66,36 @@ func (o *operator) connected(ctx context.Context) (int, error) {
 		return err
 	})
 	return n, err
+}
+
+// paint sets the var that a file shows, and returns when that is durable.
+func (o *operator) paint(ctx context.Context, color string) error {
+	vars, err := structpb.NewStruct(map[string]any{"color": color})
+	if err != nil {
+		return err
+	}
+	err = o.client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		_, err := nstancev1.NewOperatorServiceClient(conn).UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: groupName, Vars: vars})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("change a var: %w", err)
+	}
+	return nil
+}
+
+// hashes counts the instances by the config hash that their agents report.
+func (o *operator) hashes(ctx context.Context) (map[string]int, error) {
+	var found map[string]int
+	err := o.client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		answer, err := nstancev1.NewOperatorServiceClient(conn).ListInstances(ctx, &nstancev1.ListInstancesRequest{})
+		found = map[string]int{}
+		for _, i := range answer.GetInstances() {
+			found[i.GetConfigHash()]++
+		}
+		return err
+	})
+	return found, err
 }
 
 func (o *operator) close() { o.client.Close() }

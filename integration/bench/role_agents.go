@@ -16,6 +16,7 @@ import (
 type agentSettings struct {
 	Kit      string        `json:"kit"`
 	Interval time.Duration `json:"interval"` // of reports
+	Files    bool          `json:"files"`    // take the files that the server sends
 }
 
 // playAgents connects an agent for every instance of the kit and holds them all
@@ -42,19 +43,22 @@ func playAgents(ctx context.Context, s *stage) error {
 	}
 	work, ctx := errgroup.WithContext(ctx)
 	for _, id := range k.Instances {
-		work.Go(func() error { return connect(ctx, ca.IssueAgent, ca, id, k, settings.Interval, observe) })
+		work.Go(func() error { return connect(ctx, ca.IssueAgent, ca, id, k, settings, observe) })
 	}
 	return work.Wait()
 }
 
-func connect(ctx context.Context, sign func(pki.ClientRequest, io.Reader) (*x509.Certificate, error), ca *pki.CA, id fleet.InstanceID, k kit, interval time.Duration, observe func(agent.Event)) error {
+func connect(ctx context.Context, sign func(pki.ClientRequest, io.Reader) (*x509.Certificate, error), ca *pki.CA, id fleet.InstanceID, k kit, settings agentSettings, observe func(agent.Event)) error {
 	pair, err := issue(sign, id)
 	if err != nil {
 		return err
 	}
 	s := simulated{
-		id: id, addrs: []string{k.Addrs.Agent}, interval: interval, observe: observe,
+		id: id, addrs: []string{k.Addrs.Agent}, interval: settings.Interval, observe: observe,
 		endpoint: pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(pki.NewBundle(ca.Certificate()), pair), Now: time.Now},
+	}
+	if settings.Files {
+		s.files = &heldFiles{}
 	}
 	return s.hold(ctx)
 }

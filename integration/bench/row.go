@@ -20,6 +20,8 @@ func rows() []row {
 		{name: "replacement", what: "from a death to the provider's create call, 200 agents", run: measureReplacement},
 		{name: "scaleup", what: "0 to 1,000 instances, provider takes 50 ms", run: measureScaleUp},
 		{name: "registrations", what: "TLS handshake, nonce, durable record, certificate", run: measureRegistrations},
+		{name: "certificates", what: "leaf certificates for instances", run: measureCertificates},
+		{name: "push", what: "a changed file to 1,000 agents, until all have confirmed it", run: measurePush},
 		{name: "coldstart", what: "10,000 instance objects on dev-s3 until /health answers 200", run: measureColdStart},
 		{name: "failover", what: "handover and kill, 200 instances on dev-s3", run: measureFailover},
 		{name: "frozen", what: "the leader stopped and continued, 200 instances on dev-s3", run: measureFrozen},

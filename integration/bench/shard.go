@@ -35,6 +35,7 @@ type shard struct {
 	Provider  map[string]any `json:"provider,omitempty"` // nil: the fake one
 	Unlimited bool           `json:"unlimited"`          // create rate
 	NoDrain   bool           `json:"no_drain"`
+	Files     bool           `json:"files"` // of the template: one that a var changes, two that stay
 }
 
 // keys are the shard's groups; the first one is what groupKey names.
@@ -59,6 +60,15 @@ func (s shard) config() ([]byte, error) {
 	if s.NoDrain {
 		server["default_drain_timeout"] = "0s"
 	}
+	template := map[string]any{"kind": kind, "arch": "amd64", "subnet_pool": "workers"}
+	if s.Files {
+		template["vars"] = map[string]any{"color": "none"}
+		template["files"] = map[string]any{
+			"app.conf": map[string]any{"kind": "string", "content": "color = {{ .Vars.color }}\n"},
+			"app.json": map[string]any{"kind": "json", "content": map[string]any{"id": "{{ .Instance.ID }}"}},
+			"app.env":  map[string]any{"kind": "env", "values": map[string]any{"SHARD": "{{ .Server.Shard }}"}},
+		}
+	}
 	groups := map[string]any{}
 	for _, key := range s.keys() {
 		groups[key.Name] = map[string]any{"template": kind, "size": s.Size}
@@ -72,7 +82,7 @@ func (s shard) config() ([]byte, error) {
 			},
 		},
 		"server":    server,
-		"templates": map[string]any{kind: map[string]any{"kind": kind, "arch": "amd64", "subnet_pool": "workers"}},
+		"templates": map[string]any{kind: template},
 		"groups":    map[string]any{fleet.DefaultTenant: groups},
 	})
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -59,7 +60,7 @@ func (c *Client) Drain(ctx context.Context, shards []Shard, cfg DrainConfig) err
 	err := c.Watch(ctx, shards, []string{WatchInstances}, func(e Event) error { d.hear(ctx, e); return nil })
 	stop()
 	d.workers.Wait()
-	return err
+	return errors.Join(err, d.final)
 }
 
 // drainer knows what is draining and under whose hands.
@@ -74,6 +75,7 @@ type drainer struct {
 	mu      sync.Mutex
 	waiting map[string]bool               // shards whose snapshot is not whole
 	under   map[string]context.CancelFunc // by instance id
+	final   error                         // why no repetition can help
 
 	steps sync.Mutex
 }
@@ -102,10 +104,10 @@ func (d *drainer) follow(ctx context.Context, i Instance) {
 	case !drains && under:
 		cancel()
 	case drains && !under:
-		ctx, cancel := context.WithCancel(ctx)
+		lasts, cancel := context.WithCancel(ctx)
 		d.under[i.ID] = cancel
 		d.workers.Go(func() {
-			d.drain(ctx, i)
+			d.drain(ctx, lasts, i)
 			cancel()
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -122,18 +124,19 @@ func (d *drainer) finish() {
 	}
 }
 
-// drain takes the work off one instance and acknowledges it.
-func (d *drainer) drain(ctx context.Context, i Instance) {
+// drain takes the work off one instance and acknowledges it, for as long as the
+// context drains says that the instance drains.
+func (d *drainer) drain(ctx, drains context.Context, i Instance) {
 	for failures := 0; ; failures++ {
 		select {
 		case d.slots <- struct{}{}:
-		case <-ctx.Done():
+		case <-drains.Done():
 			return
 		}
 		d.report(DrainStep{Instance: i, Step: DrainStarted})
-		err := d.attempt(ctx, i)
+		err := d.attempt(ctx, drains, i)
 		<-d.slots
-		if ctx.Err() != nil && err != nil {
+		if drains.Err() != nil && err != nil {
 			return
 		}
 		if err == nil {
@@ -142,16 +145,30 @@ func (d *drainer) drain(ctx context.Context, i Instance) {
 		}
 		d.report(DrainStep{Instance: i, Step: DrainFailed, Err: err})
 		if Code(err) == codes.NotFound {
+			return // it is gone
+		}
+		if errors.As(err, new(*ShardError)) && !Transient(err) {
+			d.giveUp(err)
 			return
 		}
-		if rpc.Sleep(ctx, rpc.Backoff(failures+3, drainRetry, rand.Float64)) != nil {
+		if rpc.Sleep(drains, rpc.Backoff(failures+3, drainRetry, rand.Float64)) != nil {
 			return
 		}
 	}
 }
 
-func (d *drainer) attempt(ctx context.Context, i Instance) error {
-	if err := d.cfg.Do(ctx, i); err != nil {
+// giveUp ends it all: a shard has refused an acknowledgement for good.
+func (d *drainer) giveUp(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.final = err
+	d.done()
+}
+
+// attempt acknowledges under ctx: news that the drain is over may well come before
+// the answer that ended it.
+func (d *drainer) attempt(ctx, drains context.Context, i Instance) error {
+	if err := d.cfg.Do(drains, i); err != nil {
 		return err
 	}
 	shard, err := Select(d.shards, i.Shard)

@@ -20,7 +20,7 @@ type moves struct {
 	// watchers are told of every change of an instance.
 	watchers map[chan *nstancev1.WatchInstancesResponse]bool
 	breaks   int   // how many watches of groups break before one holds
-	refuses  error // to watches of groups
+	refuses  error // to watches of groups and to acknowledgements
 }
 
 func (s *shard) RefreshConfig(context.Context, *nstancev1.RefreshConfigRequest) (*nstancev1.RefreshConfigResponse, error) {
@@ -66,6 +66,9 @@ func (s *shard) AcknowledgeDrained(_ context.Context, req *nstancev1.Acknowledge
 	i := s.find(req.GetId())
 	if i == nil {
 		return nil, rpc.NotFound.Errorf("no such instance %s", req.GetId())
+	}
+	if s.refuses != nil {
+		return nil, s.refuses
 	}
 	s.acked = append(s.acked, req.GetId())
 	if i.GetDrain() != nil && i.GetDrain().GetAckedAt() == nil {

@@ -112,6 +112,16 @@ exit 3
 	}
 }
 
+// TestInstanceDrainRefused: a shard that will never take an acknowledgement ends
+// the command, rather than have it repeated for ever.
+func TestInstanceDrainRefused(t *testing.T) {
+	c := newCluster(t).register()
+	s := c.shard("dev-1")
+	s.refuses = rpc.Denied.Errorf("not for you")
+	s.drains(drainingID)
+	c.run("instance", "drain", "--", "true").want(t, cli.ExitFailed, "dev-1", "not for you")
+}
+
 func TestConfigRefresh(t *testing.T) {
 	c := newCluster(t).register()
 	s := c.shard("dev-1")
