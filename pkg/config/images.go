@@ -64,26 +64,35 @@ func (u *imageUse) text(text string) {
 	if err != nil || t.Tree == nil {
 		return
 	}
-	named := map[parse.Node]bool{} // whose name follows
+	done := map[parse.Node]bool{} // whose name followed
 	walkTemplate(t.Root, true, func(n parse.Node, root bool) {
-		switch n := n.(type) {
-		case *parse.CommandNode:
-			if field, name, ok := imageByName(n); ok && (root || isVariable(field)) {
+		if command, ok := n.(*parse.CommandNode); ok {
+			if field, name, ok := imageByName(command); ok && (root || isVariable(field)) {
 				u.names[name] = true
-				named[field] = true
+				done[field] = true
 			}
-		case *parse.FieldNode:
-			if root && !named[n] {
-				u.path(n.Ident)
-			}
-		case *parse.VariableNode:
-			if n.Ident[0] == "$" && !named[n] {
-				u.path(n.Ident[1:])
-			}
-		case *parse.DotNode:
-			u.all = u.all || root // all facts at once
+			return
+		}
+		if !done[n] {
+			u.node(n, root)
 		}
 	})
+}
+
+// node takes one node that may name a fact; root tells whether the dot is all facts.
+func (u *imageUse) node(n parse.Node, root bool) {
+	switch n := n.(type) {
+	case *parse.FieldNode:
+		if root {
+			u.path(n.Ident)
+		}
+	case *parse.VariableNode:
+		if n.Ident[0] == "$" {
+			u.path(n.Ident[1:])
+		}
+	case *parse.DotNode:
+		u.all = u.all || root
+	}
 }
 
 // path takes one fact that is named.

@@ -84,17 +84,13 @@ func (l *Loop) balance(ctx context.Context, v plan.View, defined bool) {
 	// What a group is that can't be read, or is no more, says nothing of its load
 	// balancers: who is registered stays until it leaves.
 	frozen := !defined || v.Group.Removed || v.Group.Disabled != ""
-	wishes := make(map[fleet.InstanceID]wish, len(v.Instances))
+	wishes := wishesOf(v, frozen)
 	for _, i := range v.Instances {
-		w := wishFor(i)
-		if frozen && w == in {
-			w = keep
+		if wishes[i.ID] != in {
+			continue
 		}
-		wishes[i.ID] = w
 		for target := range targets {
-			if w == in {
-				b.seat(key, seat{i.ID, target}, refOf(i.Instance))
-			}
+			b.seat(key, seat{i.ID, target}, refOf(i.Instance))
 		}
 	}
 	for _, s := range slices.SortedFunc(maps.Keys(b.seats[key]), compareSeats) {
@@ -163,20 +159,19 @@ func (b *balancers) expect(targets map[string]string) {
 	}
 }
 
-// seat returns what is known of a seat, making room for it.
-func (b *balancers) seat(key fleet.GroupKey, s seat, ref provider.Ref) *sitter {
+// seat makes room for what is known of a seat, if there is none yet.
+func (b *balancers) seat(key fleet.GroupKey, s seat, ref provider.Ref) {
 	if b.seats[key] == nil {
 		b.seats[key] = map[seat]*sitter{}
 	}
-	x := b.seats[key][s]
-	if x == nil {
-		x = &sitter{key: key, ref: ref}
-		b.seats[key][s] = x
-		if t := b.targets[s.target]; t != nil && t.read {
-			x.state = absent
-		}
+	if b.seats[key][s] != nil {
+		return
 	}
-	return x
+	x := &sitter{key: key, ref: ref}
+	if t := b.targets[s.target]; t != nil && t.read {
+		x.state = absent
+	}
+	b.seats[key][s] = x
 }
 
 // steer takes a seat's next step towards what is wanted. l.mu is held.

@@ -143,7 +143,7 @@ func (s *shard) deregisteredBy(id fleet.InstanceID, at time.Time) bool {
 }
 
 func TestDeadMachineIsDeregistered(t *testing.T) {
-	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+	bubble(t, fake.Config{}, func(_ *testing.T, s *shard) {
 		s.balanced(www)
 		s.size(web, 3)
 		s.lead()
@@ -211,7 +211,7 @@ func TestHourlyLookFindsWhatOthersDid(t *testing.T) {
 }
 
 func TestRegistrationsFollowTheConfig(t *testing.T) {
-	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+	bubble(t, fake.Config{}, func(_ *testing.T, s *shard) {
 		s.balanced(www)
 		s.size(web, 2)
 		s.lead()
@@ -301,7 +301,7 @@ func TestFailingLoadBalancerHoldsADeletionUpForAMinute(t *testing.T) {
 // TestLostRegistrationIsUndone: an instance that may have been registered is
 // deregistered when it leaves.
 func TestLostRegistrationIsUndone(t *testing.T) {
-	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+	bubble(t, fake.Config{}, func(_ *testing.T, s *shard) {
 		s.balanced(www)
 		s.wanted.edit(web, func(g *fleet.Group) { g.DrainTimeout = 0 })
 		s.world.FailNext(fake.OpRegister, 9, fake.Fault{Err: fake.ErrLost, Applied: true})

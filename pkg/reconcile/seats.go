@@ -74,6 +74,20 @@ func wishFor(i plan.Instance) wish {
 	}
 }
 
+// wishesOf says it for all instances of a group. Nobody new is registered in one
+// that is frozen.
+func wishesOf(v plan.View, frozen bool) map[fleet.InstanceID]wish {
+	wishes := make(map[fleet.InstanceID]wish, len(v.Instances))
+	for _, i := range v.Instances {
+		w := wishFor(i)
+		if frozen && w == in {
+			w = keep
+		}
+		wishes[i.ID] = w
+	}
+	return wishes
+}
+
 // call is what is asked of the provider for a seat.
 type call int
 
