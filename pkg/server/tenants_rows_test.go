@@ -221,34 +221,28 @@ func (c *crossing) acknowledgeDrained() {
 }
 
 // watchesGroups: the snapshot and what follows are the caller's alone. A change
-// of the other's comes before one of the caller's, so it would have been told.
+// of the other's has been told to the other by then.
 func (c *crossing) watchesGroups() {
-	w := c.p.watchGroups(c.a)
-	_, events := w.next("the snapshot's end", endOfGroups)
-	c.bump(c.b)
-	want := c.bump(c.a)
-	last, more := w.next("the caller's own change", func(m *nstancev1.WatchGroupsResponse) bool { return m.GetGroup().GetEtag() == want })
-	for _, m := range append(append(events, more...), last) {
+	streams := map[string]*watched[nstancev1.WatchGroupsResponse]{c.a: c.p.watchGroups(c.a), c.b: c.p.watchGroups(c.b)}
+	_, events := streams[c.a].next("the snapshot's end", endOfGroups)
+	streams[c.b].next("the snapshot's end", endOfGroups)
+	for _, kind := range []string{"other", ""} { // and back again
+		for _, tenant := range []string{c.b, c.a} {
+			resp, err := c.p.operator(tenant).UpsertGroup(within(c.t), &nstancev1.UpsertGroupRequest{Key: "only-" + tenant, InstanceType: &kind})
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			last, before := streams[tenant].next("the change", func(m *nstancev1.WatchGroupsResponse) bool {
+				return m.GetGroup().GetEtag() == resp.GetGroup().GetEtag()
+			})
+			if tenant == c.a {
+				events = append(append(events, before...), last)
+			}
+		}
+	}
+	for _, m := range events {
 		c.mine(m, m.GetGroup().GetTenant())
 	}
-}
-
-// bump changes a group of a tenant and changes it back. It returns the etag in
-// between.
-func (c *crossing) bump(tenant string) string {
-	c.t.Helper()
-	client, etag := c.p.operator(tenant), ""
-	for _, kind := range []string{"other", ""} {
-		resp, err := client.UpsertGroup(within(c.t), &nstancev1.UpsertGroupRequest{Key: "only-" + tenant, InstanceType: &kind})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		if kind != "" {
-			etag = resp.GetGroup().GetEtag()
-			time.Sleep(300 * time.Millisecond) // states in between may be left out
-		}
-	}
-	return etag
 }
 
 func (c *crossing) watchesInstances() {

@@ -88,7 +88,8 @@ func TestTenantsNeverMeet(t *testing.T) {
 		for n, a := range tenants {
 			b := tenants[1-n]
 			t.Run(name+" by "+a, func(t *testing.T) {
-				c := &crossing{site: s, t: t, p: p, a: a, b: b, client: p.operator(a), drains: drains[b], key: keyOf(b), method: m}
+				mine := &process{t: t, site: s, log: p.log, stop: p.stop, done: p.done}
+				c := &crossing{site: s, t: t, p: mine, a: a, b: b, client: p.operator(a), drains: drains[b], key: keyOf(b), method: m}
 				c.runs = c.running(b)
 				before := c.everythingOf(b)
 				row(c)

@@ -35,10 +35,10 @@ type Config[K comparable, V any] struct {
 const (
 	// lookPause is between the beginnings of two rounds of looking at most often.
 	// A round that takes long makes the pause longer, so that looking costs a tenth
-	// of one core at most.
+	// of one core, up to a second: a drain is not to be told of later than that.
 	lookPause    = 100 * time.Millisecond
 	lookShare    = 10
-	maxLookPause = 5 * time.Second
+	maxLookPause = time.Second
 	// ResyncInterval is how often all keys are looked at while somebody reads, for
 	// what changes by the mere passing of time.
 	ResyncInterval = time.Minute
