@@ -43,7 +43,7 @@ const (
 
 // site is all that a delivery sees: a config, records, a store and secrets.
 type site struct {
-	t     *testing.T
+	t     testing.TB
 	ctx   context.Context
 	inner *mem.Store
 	store *object.Counting
@@ -69,6 +69,11 @@ func newSite(t *testing.T, files string) *site {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); synctest.Wait() })
+	return newSiteIn(t, ctx, files)
+}
+
+func newSiteIn(t testing.TB, ctx context.Context, files string) *site { //nolint:revive // ctx is the term's
+	t.Helper()
 	inner := mem.New(mem.Config{HashETags: true})
 	key, err := pki.GenerateKey(rand.Reader)
 	if err != nil {
