@@ -144,6 +144,8 @@ func filesReport(m *nstancev1.ReportHealthRequest) delivery.Report {
 			st.State = delivery.Present
 		case nstancev1.FileState_FILE_STATE_FAILED:
 			st.State = delivery.Failed
+		case nstancev1.FileState_FILE_STATE_UNSPECIFIED, nstancev1.FileState_FILE_STATE_MISSING:
+			st.State = delivery.Missing
 		}
 		r.Files = append(r.Files, st)
 	}

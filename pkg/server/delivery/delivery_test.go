@@ -186,7 +186,7 @@ func TestRenewal(t *testing.T) {
 		a.report()
 		a.receives("k.crt")
 		second := parse(a.disk["k.crt"])
-		if life := second.NotAfter.Sub(time.Now()); life < 24*time.Hour-time.Second {
+		if life := time.Until(second.NotAfter); life < 24*time.Hour-time.Second {
 			t.Errorf("the new one lasts %s", life)
 		}
 		if second.SerialNumber.Cmp(first.SerialNumber) == 0 || len(s.logged()) != 2 {
@@ -280,9 +280,9 @@ func TestTemplateChange(t *testing.T) {
 // all they need; it is told once, and tried again.
 func TestFailingSources(t *testing.T) {
 	for what, c := range map[string]struct {
-		break_ func(*site)
-		mend   func(*site)
-		want   string
+		spoil func(*site)
+		mend  func(*site)
+		want  string
 	}{
 		"no secret": {
 			func(s *site) { delete(s.secrets, "db") }, func(s *site) { s.secrets["db"] = "x" },
@@ -311,7 +311,7 @@ func TestFailingSources(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, allKinds, func(t *testing.T, s *site) {
-				c.break_(s)
+				c.spoil(s)
 				a, b := s.connected("default"), s.connected("default")
 				a.receivesNothing()
 				b.receivesNothing()

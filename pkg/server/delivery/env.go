@@ -15,9 +15,9 @@ import (
 // engines) get it right as well.
 var plainValue = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]*$`)
 
-// escapes are the characters that mean something between double quotes to a POSIX
+// special are the characters that mean something between double quotes to a POSIX
 // shell (Shell Command Language, 2.2.3) and to systemd.
-var escapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `$`, `\$`, "`", "\\`")
+var special = regexp.MustCompile("[\\\\\"$`]")
 
 // EnvFile writes values as lines of NAME=value, in the order of the names, each a
 // string, a boolean, an int64 or a float64. A value that is more than plain
@@ -32,7 +32,7 @@ func EnvFile(values map[string]any) ([]byte, error) {
 			return nil, fmt.Errorf("value of %.80s: %w", name, err)
 		}
 		if !plainValue.MatchString(text) {
-			text = `"` + escapes.Replace(text) + `"`
+			text = `"` + special.ReplaceAllString(text, `\$0`) + `"`
 		}
 		b.WriteString(name + "=" + text + "\n")
 	}

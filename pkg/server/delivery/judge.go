@@ -35,27 +35,11 @@ func Judge(want *Set, report *Report, known Known, now time.Time) Decision {
 	d := Decision{Push: report.ConfigHash != want.Hash}
 	for _, f := range want.Files {
 		st := report.file(f.Name)
-		if f.Key == "" {
-			if st.State != Present || st.SHA256 != f.Sum {
-				d.Send = append(d.Send, f)
-			}
-			continue
-		}
-		key, submitted := known.Keys[f.Key]
-		if !submitted {
-			d.Await = append(d.Await, f.Key)
-			continue
-		}
-		issued, remembered := known.Issued[f.Name]
-		remembered = remembered && issued.Content == st.SHA256
 		switch {
-		case st.State != Present || st.PublicKey != key || due(st.NotAfter, f.TTL, known.CAEnd, now):
+		case f.Key != "":
+			d.certificate(f, st, report.ConfigHash == want.Hash, known, now)
+		case st.State != Present || st.SHA256 != f.Sum:
 			d.Send = append(d.Send, f)
-		case remembered && issued.Request == f.Sum:
-		case remembered || report.ConfigHash != want.Hash:
-			d.Send = append(d.Send, f)
-		default:
-			d.Adopt = append(d.Adopt, f)
 		}
 	}
 	d.Push = (d.Push || len(d.Send) > 0) && len(d.Await) == 0
@@ -63,6 +47,27 @@ func Judge(want *Set, report *Report, known Known, now time.Time) Decision {
 		d.Send = nil
 	}
 	return d
+}
+
+// certificate judges one certificate. current: the whole set is said to be the
+// wanted one.
+func (d *Decision) certificate(f Wanted, st FileStatus, current bool, known Known, now time.Time) {
+	key, submitted := known.Keys[f.Key]
+	if !submitted {
+		d.Await = append(d.Await, f.Key)
+		return
+	}
+	issued, remembered := known.Issued[f.Name]
+	remembered = remembered && issued.Content == st.SHA256
+	switch {
+	case st.State != Present || st.PublicKey != key || due(st.NotAfter, f.TTL, known.CAEnd, now):
+		d.Send = append(d.Send, f)
+	case remembered && issued.Request == f.Sum:
+	case remembered || !current:
+		d.Send = append(d.Send, f)
+	default:
+		d.Adopt = append(d.Adopt, f)
+	}
 }
 
 // due reports whether a certificate that ends at notAfter is to be renewed.

@@ -112,7 +112,7 @@ func (r recipe) body(f fleet.File) ([]byte, error) {
 	case kindSecret, kindStorage:
 		return r.fetch(source{kind: f.Kind, name: f.Source})
 	case kindEnv:
-		v, err := config.RenderValue("values", map[string]any(f.Values), r.facts)
+		v, err := config.RenderValue("values", f.Values, r.facts)
 		if err != nil {
 			return nil, err
 		}
