@@ -70,18 +70,35 @@ func (c *crossing) certificateOf(identity *nstancev1.Identity, tenant string, id
 	}
 }
 
-// renewCertificate: the new certificate is of the caller, whatever it asks.
+// renewCertificate: the new certificate is of the caller, who has no way to name
+// another.
 func (c *crossing) renewCertificate() {
-	id := newID(c.t, fleet.OperatorKind)
-	pair := issue(c.t, c.trust().CA, pki.RoleOperator, c.a, id, time.Hour)
+	id, key := newID(c.t, fleet.OperatorKind), newKey(c.t)
+	claims := operatorClaims(id)
+	claims.Tenant = c.a
+	registered, err := c.p.registration().RegisterOperator(within(c.t), &nstancev1.RegisterOperatorRequest{
+		Nonce: mint(c.t, c.trust(), claims), PublicKey: publicPEM(c.t, key),
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cert, err := pki.ParseCertificate([]byte(registered.GetIdentity().GetCertificate()))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pair, err := pki.NewKeypair(cert, key)
+	if err != nil {
+		c.t.Fatal(err)
+	}
 	client := nstancev1.NewOperatorServiceClient(c.dial(c.p.operatorAddr(), pair))
 	resp, err := client.RenewCertificate(within(c.t), &nstancev1.OperatorServiceRenewCertificateRequest{PublicKey: publicPEM(c.t, newKey(c.t))})
-	switch {
-	case status.Code(err) == codes.OK:
-		c.certificateOf(resp.GetIdentity(), c.a, id)
-	case resp != nil:
-		c.t.Errorf("%v, %v", resp, err)
+	if status.Code(err) == codes.Unimplemented {
+		c.t.Skip("not served yet")
 	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.certificateOf(resp.GetIdentity(), c.a, id)
 }
 
 // callAsAgent: a certificate of one tenant for an instance of another is one for
