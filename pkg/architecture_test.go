@@ -51,10 +51,11 @@ func rooms() map[string][]string {
 		"pkg/server/agents":       {"pkg/files", "pkg/fleet", "pkg/rpc", "pkg/server/delivery", proto},
 		"pkg/server/operators":    {"pkg/fleet", "pkg/rpc", "pkg/watch", proto},
 		"pkg/server/registration": {"pkg/fleet", "pkg/nonce", "pkg/pki", "pkg/rpc", proto},
+		"pkg/server/renewal":      {"pkg/pki", "pkg/rpc", proto},
 		"pkg/server": {
 			"pkg/config", "pkg/election", "pkg/fleet", "pkg/images", "pkg/ledger", "pkg/nonce", "pkg/object", "pkg/object/bucket",
 			"pkg/pki", "pkg/plan", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/reconcile", "pkg/rpc", "pkg/secrets",
-			"pkg/server/agents", "pkg/server/delivery", "pkg/server/operators", "pkg/server/registration", "pkg/watch", proto,
+			"pkg/server/agents", "pkg/server/delivery", "pkg/server/operators", "pkg/server/registration", "pkg/server/renewal", "pkg/watch", proto,
 		},
 
 		"pkg/object/bucket": {"pkg/object", "pkg/object/dir", "pkg/object/s3"},

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -21,6 +22,8 @@ type Caller struct {
 	Shard    string
 	NotAfter time.Time
 	Serial   string // as SerialHex writes it
+	// PublicKeySHA256 is that of the certificate's key, as PublicKeySHA256 writes it.
+	PublicKeySHA256 string
 }
 
 // ConnectionCaller is the caller at the other end of a connection whose
@@ -48,6 +51,9 @@ func ParseCaller(cert *x509.Certificate, cluster string) (Caller, error) {
 	}
 	caller.NotAfter = cert.NotAfter
 	caller.Serial = SerialHex(cert)
+	if key, ok := cert.PublicKey.(ed25519.PublicKey); ok { // which readIdentity has seen to
+		caller.PublicKeySHA256 = PublicKeySHA256(key)
+	}
 	return caller, nil
 }
 

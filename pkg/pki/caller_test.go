@@ -3,6 +3,7 @@ package pki_test
 import (
 	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
@@ -27,6 +28,7 @@ func TestParseCaller(t *testing.T) {
 		{Role: pki.RoleServer, Cluster: cluster, Shard: shard}:                      serverPair(t, ca, shard).Certificate(),
 	} {
 		want.NotAfter, want.Serial = end, pki.SerialHex(cert)
+		want.PublicKeySHA256 = pki.PublicKeySHA256(cert.PublicKey.(ed25519.PublicKey))
 		if got, err := pki.ParseCaller(cert, cluster); err != nil || got != want {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}

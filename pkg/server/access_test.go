@@ -66,9 +66,9 @@ func accessTable() map[string]answers {
 		"AgentService/SubmitPublicKeys": forAgents(codes.FailedPrecondition), // no stream asked for keys
 		"AgentService/ReceiveFiles":     forAgents(codes.OK),
 		"AgentService/ReportHealth":     forAgents(codes.OK),
-		"AgentService/RenewCertificate": forAgents(later),
+		"AgentService/RenewCertificate": forAgents(bad),
 
-		"OperatorService/RenewCertificate":   forOperators(later, later),
+		"OperatorService/RenewCertificate":   forOperators(bad, bad),
 		"OperatorService/GetConfigStatus":    forOperators(codes.OK, codes.PermissionDenied),
 		"OperatorService/RefreshConfig":      forOperators(codes.OK, codes.PermissionDenied),
 		"OperatorService/ListGroups":         forOperators(codes.OK, codes.OK),

@@ -64,12 +64,14 @@ type Times struct {
 	BootRetry   time.Duration // from a failed attempt to boot to the next; up to a half more
 	BootAttempt time.Duration // the longest that one attempt may take
 	Certificate time.Duration // life of the server's own certificate
-	ConfigLook  time.Duration // from one look at a config that can't run to the next
+	// ClientCertificate is the life of the certificate of an agent or an operator.
+	ClientCertificate time.Duration
+	ConfigLook        time.Duration // from one look at a config that can't run to the next
 }
 
 // DefaultTimes are the times of a server in earnest.
 func DefaultTimes() Times {
-	return Times{BootRetry: 30 * time.Second, BootAttempt: 2 * time.Minute, Certificate: 365 * 24 * time.Hour, ConfigLook: configReminder}
+	return Times{BootRetry: 30 * time.Second, BootAttempt: 2 * time.Minute, Certificate: 365 * 24 * time.Hour, ClientCertificate: 90 * 24 * time.Hour, ConfigLook: configReminder}
 }
 
 func (t Times) withDefaults() Times {
@@ -82,6 +84,9 @@ func (t Times) withDefaults() Times {
 	}
 	if t.Certificate == 0 {
 		t.Certificate = d.Certificate
+	}
+	if t.ClientCertificate == 0 {
+		t.ClientCertificate = d.ClientCertificate
 	}
 	if t.ConfigLook == 0 {
 		t.ConfigLook = d.ConfigLook

@@ -21,9 +21,6 @@ import (
 	"google.golang.org/grpc"
 )
 
-// clientTTL is the life of a client certificate of an agent or an operator.
-const clientTTL = 90 * 24 * time.Hour
-
 // services are the listening parts of a server that has booted.
 type services struct {
 	registration, operator, agent *grpc.Server
@@ -35,7 +32,7 @@ type services struct {
 // newServices makes the services for listeners that are open already; they
 // serve once start is called.
 func (s *Server) newServices(l *listeners) (_ *services, err error) {
-	v := &services{listeners: l, agents: agents.New(agents.Config{Shard: s.agentShard, Now: s.cfg.Now})}
+	v := &services{listeners: l, agents: agents.New(agents.Config{Shard: s.agentShard, Renew: s.newRenewal().Renew, Now: s.cfg.Now})}
 	mux := http.NewServeMux()
 	mux.Handle("GET /leader", s.elector.Handler())
 	v.election = &http.Server{Handler: mux, TLSConfig: s.tls.PeerServer(s.cfg.Shard), ReadHeaderTimeout: 10 * time.Second}
@@ -60,7 +57,7 @@ func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
 			Shard:     s.registrationShard,
 			ClusterID: s.trust.ClusterID, ShardID: s.cfg.Shard,
 			NonceKey: pki.PublicKey(s.trust.NonceKey), CA: s.trust.CA, Bundle: func() []byte { return s.source.Bundle().PEM() },
-			ReservedAddr: s.reservedAddr, ReservedName: s.reservedName, TTL: clientTTL,
+			ReservedAddr: s.reservedAddr, ReservedName: s.reservedName, TTL: s.cfg.Times.ClientCertificate,
 			Now: s.cfg.Now, Random: s.cfg.Random, Logger: s.cfg.Logger,
 		}))
 	}
@@ -70,7 +67,7 @@ func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
 func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
 	c.TLS, c.Gate, c.Limits = s.tls.Server(), gate{s, toOperator}, rpc.OperatorLimits()
 	c.Services = func(r grpc.ServiceRegistrar) {
-		nstancev1.RegisterOperatorServiceServer(r, operators.New(operators.Config{Shard: s.operatorShard, Watches: s.watches}))
+		nstancev1.RegisterOperatorServiceServer(r, operators.New(operators.Config{Shard: s.operatorShard, Watches: s.watches, Renew: s.newRenewal().Renew}))
 	}
 	return c
 }

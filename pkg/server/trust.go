@@ -52,19 +52,14 @@ func (s *Server) issueCertificate() error {
 	return nil
 }
 
-// keepCertificate renews the server's certificate when a third of its life is
-// left, until ctx ends. It looks again every hour, since a host may have been
-// suspended, and never more often than a twentieth of that life, since the end
-// of the CA cuts certificates short.
+// keepCertificate renews the server's certificate at two thirds of its life,
+// until ctx ends.
 func (s *Server) keepCertificate(ctx context.Context) {
-	life := s.cfg.Times.Certificate
 	for {
-		left := s.source.Keypair().Certificate().NotAfter.Sub(s.cfg.Now())
-		wait := max(min(left-life/3, time.Hour), life/20)
-		if rpc.Sleep(ctx, wait) != nil {
+		if rpc.Sleep(ctx, s.nextLook(s.cfg.Now())) != nil {
 			return
 		}
-		if s.source.Keypair().Certificate().NotAfter.Sub(s.cfg.Now()) > life/3 {
+		if s.cfg.Now().Before(pki.RenewAt(s.source.Keypair().Certificate())) {
 			continue
 		}
 		if err := s.issueCertificate(); err != nil {
@@ -73,4 +68,13 @@ func (s *Server) keepCertificate(ctx context.Context) {
 		}
 		s.cfg.Logger.Info("server certificate renewed", slog.Time("not_after", s.source.Keypair().Certificate().NotAfter))
 	}
+}
+
+// nextLook is how long to leave the certificate alone: until it is due, but for
+// an hour at most, since a host may be suspended or its clock be set; and never
+// for less than a minute, or a twentieth of a short life, since near the end of
+// the CA, or when none can be issued, it is due all the time.
+func (s *Server) nextLook(now time.Time) time.Duration {
+	due := pki.RenewAt(s.source.Keypair().Certificate()).Sub(now)
+	return max(min(due, time.Hour), min(time.Minute, s.cfg.Times.Certificate/20))
 }

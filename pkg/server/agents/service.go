@@ -53,6 +53,9 @@ type Config struct {
 	// Shard returns the current term's shard, or an error that tells the agent
 	// where the leader is.
 	Shard func() (Shard, error)
+	// Renew makes a certificate for the caller of ctx and another key (PEM). Its
+	// errors are kinds of package rpc.
+	Renew func(ctx context.Context, publicKey string) (*nstancev1.Identity, error)
 	Now   func() time.Time
 }
 

@@ -92,6 +92,9 @@ type Config struct {
 	Shard func() (Shard, error)
 	// Watches returns what the current term's watches follow, or the same error.
 	Watches func() (*Watches, error)
+	// Renew makes a certificate for the caller of ctx and another key (PEM). Its
+	// errors are kinds of package rpc.
+	Renew func(ctx context.Context, publicKey string) (*nstancev1.Identity, error)
 }
 
 // Service implements OperatorService. Safe for concurrent use.

@@ -1,0 +1,268 @@
+package server_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/server"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc/codes"
+)
+
+// renewed joins an answered certificate with its key.
+func renewed(t *testing.T, identity *nstancev1.Identity, key ed25519.PrivateKey) *pki.Keypair {
+	t.Helper()
+	cert, err := pki.ParseCertificate([]byte(identity.GetCertificate()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := pki.NewKeypair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !identity.GetNotAfter().AsTime().Equal(cert.NotAfter) {
+		t.Errorf("answered with the end %s, the certificate's is %s", identity.GetNotAfter().AsTime(), cert.NotAfter)
+	}
+	return pair
+}
+
+func (p *process) renewAgent(pair *pki.Keypair, key ed25519.PrivateKey) (*nstancev1.Identity, error) {
+	resp, err := nstancev1.NewAgentServiceClient(p.site.dial(p.agentAddr(), pair)).RenewCertificate(within(p.t),
+		&nstancev1.AgentServiceRenewCertificateRequest{PublicKey: publicPEM(p.t, key)})
+	return resp.GetIdentity(), err
+}
+
+func (p *process) renewOperator(pair *pki.Keypair, key ed25519.PrivateKey) (*nstancev1.Identity, error) {
+	resp, err := nstancev1.NewOperatorServiceClient(p.site.dial(p.operatorAddr(), pair)).RenewCertificate(within(p.t),
+		&nstancev1.OperatorServiceRenewCertificateRequest{PublicKey: publicPEM(p.t, key)})
+	return resp.GetIdentity(), err
+}
+
+// TestAgentRenews: the stream goes on, the certificate is for the same instance
+// and the new key, and the nonce still is for the key it was spent with.
+func TestAgentRenews(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	m := s.agents.of(s.living()[0])
+	before := s.recordOf(m.id)
+	key := newKey(t)
+	identity, err := p.renewAgent(m.pair, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair := renewed(t, identity, key)
+	was, is := m.pair.Certificate(), pair.Certificate()
+	if is.URIs[0].String() != was.URIs[0].String() || is.SerialNumber.Cmp(was.SerialNumber) == 0 || is.NotAfter.Before(was.NotAfter) {
+		t.Errorf("renewed %s until %s as %s until %s", was.URIs[0], was.NotAfter, is.URIs[0], is.NotAfter)
+	}
+	if identity.GetCaChain() != string(s.trust().Bundle.PEM()) {
+		t.Errorf("answered with the chain %q", identity.GetCaChain())
+	}
+	if err := m.stream.Send(&nstancev1.ReportHealthRequest{Sequence: 2}); err != nil {
+		t.Errorf("the open stream broke: %v", err)
+	}
+	if i, err := p.instance(m.id); err != nil || !i.GetConnected() {
+		t.Errorf("after the renewal the instance is %v, %v", i, err)
+	}
+	if _, err := p.renewAgent(pair, newKey(t)); err != nil {
+		t.Errorf("the new certificate is no good: %v", err)
+	}
+	if after := s.recordOf(m.id); after != before {
+		t.Errorf("the record changed from %s to %s", before, after)
+	}
+	spec, _ := s.world.Spec(m.id)
+	again := func(key ed25519.PrivateKey) error {
+		_, err := p.registration().RegisterAgent(within(t), &nstancev1.RegisterAgentRequest{
+			Nonce: spec.Bootstrap.Nonce, PublicKey: publicPEM(t, key), Hostname: spec.Hostname,
+		})
+		return err
+	}
+	if err := again(m.key); err != nil {
+		t.Errorf("the nonce is no good any more for the key it was spent with: %v", err)
+	}
+	refused(t, again(key), codes.PermissionDenied, "another key")
+}
+
+// recordOf is an instance's record as it is stored.
+func (s *site) recordOf(id fleet.InstanceID) string {
+	return s.get("instance/" + shardID + "/default." + id.StorageKey() + ".json")
+}
+
+func TestAgentsThatMayNotRenew(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	ids := s.living()
+	m := s.agents.of(ids[0])
+	_, err := p.renewAgent(m.pair, m.key)
+	refused(t, err, codes.InvalidArgument, "present certificate")
+	if got := fields(err); !slices.Equal(got, []string{"public_key"}) {
+		t.Errorf("the answer names %v", got)
+	}
+	for _, bad := range []string{"", "hello", strings.Repeat("x", 1<<19), string(pki.EncodeCertificate(m.pair.Certificate()))} {
+		_, err := nstancev1.NewAgentServiceClient(s.dial(p.agentAddr(), m.pair)).RenewCertificate(within(t), &nstancev1.AgentServiceRenewCertificateRequest{PublicKey: bad})
+		refused(t, err, codes.InvalidArgument, "public_key")
+	}
+	_, err = p.renewAgent(issue(t, s.trust().CA, pki.RoleAgent, "prod", ids[0], time.Hour), newKey(t))
+	refused(t, err, codes.Unauthenticated, "there is no instance")
+	_, err = p.renewAgent(issue(t, s.trust().CA, pki.RoleAgent, "default", newID(t, "knd"), time.Hour), newKey(t))
+	refused(t, err, codes.Unauthenticated, "there is no instance")
+	_, err = p.renewAgent(issue(t, s.trust().CA, pki.RoleOperator, "default", newID(t, fleet.OperatorKind), time.Hour), newKey(t))
+	refused(t, err, codes.PermissionDenied, "role")
+
+	for range 3 {
+		if _, err := p.renewAgent(m.pair, newKey(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = p.renewAgent(m.pair, newKey(t))
+	refused(t, err, codes.ResourceExhausted, "too often")
+	if _, err := p.renewAgent(s.agents.of(ids[1]).pair, newKey(t)); err != nil {
+		t.Errorf("another instance pays for it: %v", err)
+	}
+
+	size := int32(0)
+	if _, err := p.operator("default").UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "web", Size: &size}); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitPhase(ids[1], nstancev1.InstancePhase_INSTANCE_PHASE_DELETED)
+	_, err = p.renewAgent(s.agents.of(ids[1]).pair, newKey(t))
+	refused(t, err, codes.Unauthenticated, string(ids[1]))
+}
+
+func TestOperatorRenews(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	pair := issue(t, s.trust().CA, pki.RoleOperator, "prod", newID(t, fleet.OperatorKind), 365*24*time.Hour)
+	caller, err := pki.ParseCaller(pair.Certificate(), clusterID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.renewOperator(pair, newKey(t))
+	refused(t, err, codes.Unauthenticated, "there is no operator")
+
+	o := fleet.Operator{ID: fleet.InstanceID(caller.ID), Tenant: "default", RegisteredAt: time.Now()}
+	body, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.put(o.Key(), string(body))
+	_, err = p.renewOperator(pair, newKey(t))
+	refused(t, err, codes.Unauthenticated, "there is no operator") // it is another tenant's
+
+	o.Tenant = "prod" // the key alone tells: the body may be anything
+	s.put(o.Key(), string(body))
+	key := newKey(t)
+	identity, err := p.renewOperator(pair, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := renewed(t, identity, key)
+	got, err := pki.ParseCaller(next.Certificate(), clusterID)
+	if err != nil || got.Tenant != "prod" || got.ID != caller.ID || got.Role != pki.RoleOperator {
+		t.Errorf("renewed as %+v, %v", got, err)
+	}
+	if d := caller.NotAfter.Sub(got.NotAfter); d > 5*time.Second {
+		t.Errorf("the renewal cut the certificate short by %s", d)
+	}
+}
+
+// TestServerRenewsItsCertificate: at two thirds of its life, for a new key, and
+// open streams go on.
+func TestServerRenewsItsCertificate(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start(func(c *server.Config) { c.Times.Certificate = 6 * time.Second })
+	s.populate(p)
+	p.awaitSize("web", 2)
+	m := s.agents.of(s.living()[0])
+	shown := func() *x509.Certificate {
+		t.Helper()
+		e := pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(s.trust().Bundle, m.pair), Now: time.Now}
+		conn, err := tls.Dial("tcp", p.agentAddr(), e.Client("127.0.0.1", shardID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0]
+	}
+	first := shown()
+	eventually(t, "another certificate", func() error {
+		cert := shown()
+		if cert.SerialNumber.Cmp(first.SerialNumber) == 0 {
+			return fmt.Errorf("still %s", cert.SerialNumber)
+		}
+		if at := time.Since(pki.RenewAt(first)); at < -time.Second || at > 1900*time.Millisecond {
+			t.Errorf("renewed %s after two thirds of its life", at)
+		}
+		if key := cert.PublicKey.(ed25519.PublicKey); key.Equal(first.PublicKey) {
+			t.Error("renewed with the same key")
+		}
+		return nil
+	})
+	if err := m.stream.Send(&nstancev1.ReportHealthRequest{Sequence: 2}); err != nil {
+		t.Errorf("the open stream broke: %v", err)
+	}
+	if p.log.count("server certificate renewed") > 4 {
+		t.Errorf("renewed %d times", p.log.count("server certificate renewed"))
+	}
+}
+
+// TestBundleOfTwoCAs: whoever has a certificate of either CA is let in, agents,
+// operators and the shard's other servers, and everybody is told of both.
+func TestBundleOfTwoCAs(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string]func(ours, next string) string{
+		"ours first": func(ours, next string) string { return ours + next },
+		"ours last":  func(ours, next string) string { return next + ours },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, p := running(t)
+			if err := p.shutdown(); err != nil {
+				t.Fatal(err)
+			}
+			next, err := pki.NewCA(pki.CAConfig{Cluster: clusterID, Key: newKey(t), Now: time.Now(), Random: rand.Reader})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ours := s.trust().CA
+			s.put("cluster/ca.crt", order(s.get("cluster/ca.crt"), string(pki.EncodeCertificate(next.Certificate()))))
+			q, r := s.start(), s.start(named("b"))
+			eventually(t, "one of the two leads", func() error {
+				if q.log.count("ready to act")+r.log.count("ready to act") == 0 {
+					return fmt.Errorf("none does")
+				}
+				return nil
+			})
+			if r.log.count("ready to act") > 0 {
+				q, r = r, q
+			}
+			r.awaitPeer()
+			id := s.living()[0]
+			for _, ca := range []*pki.CA{ours, next} {
+				identity, err := q.renewAgent(issue(t, ca, pki.RoleAgent, "default", id, time.Hour), newKey(t))
+				if err != nil {
+					t.Fatalf("an agent of %s: %v", ca.Certificate().SerialNumber, err)
+				}
+				if n := strings.Count(identity.GetCaChain(), "BEGIN CERTIFICATE"); n != 2 {
+					t.Errorf("the answer names %d CAs", n)
+				}
+				client := nstancev1.NewOperatorServiceClient(s.dial(q.operatorAddr(), issue(t, ca, pki.RoleOperator, "default", newID(t, fleet.OperatorKind), time.Hour)))
+				if _, err := client.ListGroups(context.Background(), &nstancev1.ListGroupsRequest{}); err != nil {
+					t.Errorf("an operator of %s: %v", ca.Certificate().SerialNumber, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,121 @@
+package renewal_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/renewal"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const ttl = 90 * 24 * time.Hour
+
+type shop struct {
+	*renewal.Service
+	now      time.Time
+	operator error
+}
+
+func newShop(t *testing.T) *shop {
+	t.Helper()
+	key, err := pki.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &shop{now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
+	ca, err := pki.NewCA(pki.CAConfig{Cluster: "example", Key: key, Now: s.now, Random: rand.Reader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Service = renewal.New(renewal.Config{
+		CA: ca, Bundle: func() []byte { return []byte("bundle") }, TTL: ttl, Random: rand.Reader,
+		Operator: func(context.Context, pki.Caller) error { return s.operator },
+		Now:      func() time.Time { return s.now }, Logger: slog.New(slog.DiscardHandler),
+	})
+	return s
+}
+
+// renew asks with a new key, and returns until when the certificate is good.
+func (s *shop) renew(t *testing.T, c pki.Caller) (time.Time, error) {
+	t.Helper()
+	key, err := pki.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := pki.EncodePublicKey(pki.PublicKey(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Renew(rpc.WithCaller(t.Context(), c), string(text))
+	return got.GetNotAfter().AsTime(), err
+}
+
+func agentCaller(n int) pki.Caller {
+	return pki.Caller{Role: pki.RoleAgent, Cluster: "example", Tenant: "default", ID: fmt.Sprintf("knd%026d", n)}
+}
+
+func TestPaceIsOfOneCaller(t *testing.T) {
+	s := newShop(t)
+	for n := range 3000 { // more than are remembered without a sweep
+		if _, err := s.renew(t, agentCaller(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 3 {
+		_, err := s.renew(t, agentCaller(1))
+		if want := []codes.Code{codes.OK, codes.OK, codes.ResourceExhausted}[n]; status.Code(rpc.Status(err)) != want {
+			t.Errorf("renewal %d within a minute: %v, want %s", n+2, err, want)
+		}
+	}
+	other := agentCaller(1)
+	other.Tenant = "prod"
+	if _, err := s.renew(t, other); err != nil {
+		t.Errorf("another tenant's instance pays for it: %v", err)
+	}
+	s.now = s.now.Add(time.Minute)
+	if _, err := s.renew(t, agentCaller(1)); err != nil {
+		t.Errorf("after a minute: %v", err)
+	}
+	s.now = s.now.Add(-time.Hour)
+	for range 3 {
+		if _, err := s.renew(t, agentCaller(1)); err != nil {
+			t.Errorf("after the clock was set back: %v", err)
+		}
+	}
+}
+
+// TestLifeIsNeverCutShort: whoever was given a longer life keeps it.
+func TestLifeIsNeverCutShort(t *testing.T) {
+	s := newShop(t)
+	c := pki.Caller{Role: pki.RoleOperator, Tenant: "default", ID: "opr1"}
+	for left, want := range map[time.Duration]time.Duration{time.Hour: ttl, ttl: ttl, 120 * 24 * time.Hour: 120 * 24 * time.Hour} {
+		s.now = s.now.Add(time.Hour)
+		c.NotAfter = s.now.Add(left)
+		if end, err := s.renew(t, c); err != nil || end.Sub(s.now) != want {
+			t.Errorf("with %s left the new one is good for %s, %v, want %s", left, end.Sub(s.now), err, want)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	s := newShop(t)
+	s.operator = rpc.CertificateRevoked.Errorf("there is no such operator")
+	for want, c := range map[codes.Code]pki.Caller{
+		codes.PermissionDenied: {Role: pki.RoleServer, Shard: "dev-1"},
+		codes.Unauthenticated:  {Role: pki.RoleOperator, Tenant: "default", ID: "opr1"},
+	} {
+		if _, err := s.renew(t, c); status.Code(rpc.Status(err)) != want {
+			t.Errorf("%s got %v, want %s", c.Role, err, want)
+		}
+	}
+	if _, err := s.Renew(t.Context(), ""); status.Code(rpc.Status(err)) != codes.Unauthenticated {
+		t.Errorf("without a certificate: %v", err)
+	}
+}
