@@ -19,9 +19,13 @@ import (
 func (t *term) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (provider.Spec, error) {
 	s := t.server
 	now := s.cfg.Now()
+	g, err := t.static.shard().ForInstance(g, i)
+	if err != nil {
+		return provider.Spec{}, fmt.Errorf("build instance %s: %w", i.ID, err)
+	}
 	token, err := nonce.Mint(s.trust.NonceKey, nonce.Claims{
 		Kind: nonce.KindAgent, Subject: string(i.ID), ClusterID: s.trust.ClusterID, Tenant: i.Tenant, Shard: s.cfg.Shard,
-		ConfigHash: i.Hashes.Runtime, ID: string(i.ID), IssuedAt: now, NotBefore: now,
+		ConfigHash: g.Hashes.Runtime, ID: string(i.ID), IssuedAt: now, NotBefore: now,
 		ExpiresAt: now.Add(time.Duration(t.static.shard().Server.GarbageCollection.RegistrationTimeout)),
 	})
 	if err != nil {
