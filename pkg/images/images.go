@@ -143,11 +143,11 @@ func (c *Cache) begin(ctx context.Context, name string, e *entry) <-chan struct{
 		id, err := c.lookUp(ctx, e.image.Query)
 		c.mu.Lock()
 		report := c.landed(name, e, id, err)
-		close(flight)
 		c.mu.Unlock()
 		if report != nil {
 			c.cfg.Report(name, report)
 		}
+		close(flight) // who waited finds it reported
 	}()
 	return flight
 }
