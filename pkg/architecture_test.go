@@ -45,7 +45,7 @@ func rooms() map[string][]string {
 		"pkg/agent":      {"pkg/agent/spot", "pkg/files", "pkg/fleet", "pkg/pki", "pkg/rpc", proto},
 		"pkg/agent/spot": {},
 		"pkg/admin":      {"pkg/fleet", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/rpc", "pkg/secrets", proto},
-		"pkg/admin/cli":  {"pkg/admin", "pkg/config", "pkg/fleet"},
+		"pkg/admin/cli":  {"pkg/admin", "pkg/config", "pkg/fleet", "pkg/secrets"},
 
 		"pkg/server/delivery":     {"pkg/config", "pkg/files", "pkg/fleet", "pkg/ledger", "pkg/object", "pkg/pki"},
 		"pkg/server/agents":       {"pkg/files", "pkg/fleet", "pkg/rpc", "pkg/server/delivery", proto},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -31,6 +32,7 @@ type StorageConfig struct {
 // Cluster is a cluster's trust, opened straight from its storage.
 type Cluster struct {
 	store  object.Store
+	sealed secrets.Secrets
 	trust  secrets.Trust
 	now    func() time.Time
 	random io.Reader
@@ -56,7 +58,7 @@ func OpenCluster(ctx context.Context, c StorageConfig, getenv func(string) strin
 	if err != nil {
 		return nil, err
 	}
-	return &Cluster{store: store, trust: trust, now: now, random: random}, nil
+	return &Cluster{store: store, sealed: sealed, trust: trust, now: now, random: random}, nil
 }
 
 // CheckNonce reports why no operator nonce can be made for a tenant, or with that
@@ -88,6 +90,30 @@ func (c *Cluster) OperatorNonce(tenant string, life time.Duration) (string, erro
 		Kind: nonce.KindOperator, Subject: c.trust.ClusterID, ClusterID: c.trust.ClusterID, Tenant: tenant,
 		ID: string(id), IssuedAt: now, NotBefore: now, ExpiresAt: now.Add(life),
 	})
+}
+
+// CheckSecret reports why a secret can't be stored under a name; nil when it can.
+// What the cluster's identity rests on is the servers' to make, once.
+func CheckSecret(name string, value []byte) error {
+	if err := secrets.CheckName(name); err != nil {
+		return err
+	}
+	if strings.EqualFold(name, secrets.CAKeyName) || strings.EqualFold(name, secrets.NonceKeyName) {
+		return fmt.Errorf("%q is a key of the cluster itself, which only servers make", name)
+	}
+	if len(value) == 0 || len(value) > secrets.MaxValue {
+		return fmt.Errorf("the value of %s has %d bytes: want 1 to %d", name, len(value), secrets.MaxValue)
+	}
+	return nil
+}
+
+// PutSecret stores a secret that files of instances can be made from, in place of
+// the one of that name if there is one.
+func (c *Cluster) PutSecret(ctx context.Context, name string, value []byte) error {
+	if err := CheckSecret(name, value); err != nil {
+		return err
+	}
+	return c.sealed.Replace(ctx, name, value)
 }
 
 // identityTTL is the life of an administrator's certificate.

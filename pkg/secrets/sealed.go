@@ -114,6 +114,32 @@ func (s *Sealed) Create(ctx context.Context, name string, value []byte) (bool, e
 	return true, nil
 }
 
+// Replace implements Secrets.
+func (s *Sealed) Replace(ctx context.Context, name string, value []byte) error {
+	if err := CheckName(name); err != nil {
+		return fmt.Errorf("replace secret: %w", err)
+	}
+	key := s.prefix + name
+	if len(value) > MaxValue {
+		return fmt.Errorf("replace secret %s: %d bytes, want at most %d", key, len(value), MaxValue)
+	}
+	pre := object.IfAbsent()
+	switch o, err := s.store.Get(ctx, key); {
+	case err == nil:
+		pre = object.IfMatch(o.ETag)
+	case !errors.Is(err, object.ErrNotFound):
+		return fmt.Errorf("replace secret %s: %w", key, err)
+	}
+	body, err := s.seal(key, value)
+	if err == nil {
+		_, err = object.Settle(ctx, s.store, key, body, pre)
+	}
+	if err != nil {
+		return fmt.Errorf("replace secret %s: %w", key, err)
+	}
+	return nil
+}
+
 // seal puts the nonce in front of the ciphertext. 96 random bits per value are
 // safe for 2^32 values of one key, far more than a cluster has.
 func (s *Sealed) seal(key string, value []byte) ([]byte, error) {

@@ -52,6 +52,11 @@ type Secrets interface {
 	// an error the value may be there or may still land: Get tells, and of
 	// several Creates no more than one ever counts.
 	Create(ctx context.Context, name string, value []byte) (created bool, err error)
+
+	// Replace stores the value whether or not the name has one. A lost reply is
+	// settled within ctx; object.ErrConflict when somebody else stored one
+	// meanwhile.
+	Replace(ctx context.Context, name string, value []byte) error
 }
 
 // The providers of secrets.

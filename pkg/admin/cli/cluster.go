@@ -13,8 +13,8 @@ import (
 )
 
 func (a *app) cluster() *cobra.Command {
-	cmd := a.branch(&cobra.Command{Use: "cluster", Short: "The cluster itself: nonces and identities, straight from its storage"},
-		a.clusterNonce(), a.clusterRegisterOperator())
+	cmd := a.branch(&cobra.Command{Use: "cluster", Short: "The cluster itself: nonces, identities and secrets, straight from its storage"},
+		a.clusterNonce(), a.clusterRegisterOperator(), a.clusterSecret())
 	f := cmd.PersistentFlags()
 	f.StringVar(&a.storage.Provider, "storage-provider", a.preset("STORAGE_PROVIDER", "s3"), "s3 or dir")
 	f.StringVar(&a.storage.Bucket, "storage-bucket", a.preset("STORAGE_BUCKET", ""), "bucket, or a directory for dir")

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/nonce"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/secrets"
 )
 
 func (c *cluster) verify(token string) nonce.Claims {
@@ -142,4 +144,39 @@ func TestRegisterOperatorFails(t *testing.T) {
 	if have := c.operators(); len(have) != 0 {
 		t.Errorf("left behind: %v", have)
 	}
+}
+
+// TestSecretPut: what is stored is sealed, can be replaced, and is never one of
+// the cluster's own keys.
+func TestSecretPut(t *testing.T) {
+	c := newCluster(t)
+	file := filepath.Join(t.TempDir(), "value")
+	for _, value := range []string{"one", "two"} {
+		if err := os.WriteFile(file, []byte(value), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.run("cluster", "secret", "put", "registry-login", file).want(t, cli.ExitOK)
+		o, err := c.store.Get(t.Context(), "cluster/secret/registry-login")
+		if err != nil || strings.Contains(string(o.Body), value) {
+			t.Errorf("stored %q, %v", o.Body, err)
+		}
+		sealed, err := secrets.Open(secrets.Config{
+			Provider: "object-storage", Prefix: "cluster/secret/", Key: secrets.KeySource{Provider: "env", Source: "K"},
+			Store: c.store, Random: rand.Reader, LookupEnv: func(string) (string, bool) { return encryptionKey, true },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := sealed.Get(t.Context(), "registry-login"); err != nil || string(got) != value {
+			t.Errorf("the secret is %q, %v; want %q", got, err, value)
+		}
+	}
+	for _, name := range []string{"ca.key", "registration-nonce.key", "CA.key", "../x", ""} {
+		c.run("cluster", "secret", "put", name, file).want(t, cli.ExitUsage)
+	}
+	if err := os.WriteFile(file, make([]byte, secrets.MaxValue+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.run("cluster", "secret", "put", "registry-login", file).want(t, cli.ExitUsage, "bytes")
+	c.run("cluster", "secret", "put", "registry-login", file+"-none").want(t, cli.ExitUsage, "no such file")
 }
