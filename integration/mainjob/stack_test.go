@@ -45,6 +45,18 @@ func root(t *testing.T) string {
 func up(t *testing.T, provider string, standby bool) *stack {
 	t.Helper()
 	s := &stack{t: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), provider: provider}
+	var args []string
+	if standby {
+		args = append(args, "--standby")
+	}
+	s.bring(args...)
+	return s
+}
+
+// bring brings the stack up with further flags.
+func (s *stack) bring(args ...string) {
+	s.t.Helper()
+	t := s.t
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("end of the stack's log:\n%s", tail(filepath.Join(s.temp, "logs", "dev.log"), 150))
@@ -52,13 +64,8 @@ func up(t *testing.T, provider string, standby bool) *stack {
 		s.dev("down")
 		s.nothingLeft()
 	})
-	args := []string{"up"}
-	if standby {
-		args = append(args, "--standby")
-	}
-	s.dev(args...)
+	s.dev(append([]string{"up"}, args...)...)
 	s.env = readEnv(t, filepath.Join(s.temp, "dev.env"))
-	return s
 }
 
 // story is one numbered story.

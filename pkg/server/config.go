@@ -120,11 +120,17 @@ func (c Config) Validate() error {
 	if c.CacheDir == "" && c.Store == nil {
 		bad("cache-dir", errors.New("is empty: want a directory"))
 	}
+	if life := c.Times.ClientCertificate; life != 0 && life < minClientCertificate {
+		bad("client-certificate-life", fmt.Errorf("%s is not valid: want at least %s", life, minClientCertificate))
+	}
 	if err := checkHost(c.AdvertiseHost); err != nil {
 		bad("advertise-host", err)
 	}
 	return errors.Join(errs...)
 }
+
+// minClientCertificate leaves time to renew.
+const minClientCertificate = 10 * time.Second
 
 // checkHost reports why others can't dial host; an empty one stands for the
 // primary interface.

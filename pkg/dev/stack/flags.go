@@ -22,11 +22,12 @@ type Flags struct {
 	Temp     string
 	Provider string
 	Standby  bool
+	Life     time.Duration // of client certificates; 0: the server's default
 }
 
 func (f Flags) config(ctx context.Context, out io.Writer) (Config, error) {
 	cfg := Config{
-		Bin: f.Bin, Examples: f.Examples, Temp: f.Temp, Provider: f.Provider, Standby: f.Standby,
+		Bin: f.Bin, Examples: f.Examples, Temp: f.Temp, Provider: f.Provider, Standby: f.Standby, Life: f.Life,
 		Out: out, Logger: slog.New(slog.NewTextHandler(out, nil)),
 	}
 	for _, p := range []*string{&cfg.Bin, &cfg.Examples, &cfg.Temp} {
@@ -126,7 +127,7 @@ func (f Flags) detach(ctx context.Context, cfg Config, logFile string) (*exec.Cm
 	defer log.Close()
 	// It outlives this command.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, "run", "--bin", cfg.Bin, "--examples", cfg.Examples, "--temp", cfg.Temp,
-		"--provider", cfg.Provider, fmt.Sprintf("--standby=%t", cfg.Standby))
+		"--provider", cfg.Provider, fmt.Sprintf("--standby=%t", cfg.Standby), "--client-certificate-life", cfg.Life.String())
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -79,6 +79,9 @@ func serverSpec(cfg Config, s shard) Spec {
 		// No address moves with the leader here, so agents are told both servers'.
 		args = append(args, "--instance-registration-addrs", ":8992,:9012", "--instance-agent-addrs", ":8994,:9014")
 	}
+	if cfg.Life > 0 {
+		args = append(args, "--client-certificate-life", cfg.Life.String())
+	}
 	return Spec{
 		Name:   s.component,
 		Path:   filepath.Join(cfg.Bin, "nstance-server"),

@@ -31,6 +31,8 @@ type Config struct {
 	Temp     string // folder of all state and logs
 	Provider string // docker | process
 	Standby  bool   // a hot standby for dev-1
+	// Life is that of client certificates; 0: the server's default.
+	Life time.Duration
 	Host     string // the address agents dial
 	Out      io.Writer
 	Logger   *slog.Logger
