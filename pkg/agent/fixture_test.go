@@ -49,6 +49,8 @@ type world struct {
 	t   *testing.T
 	ca  *pki.CA
 	dir string // the agent's identity directory
+	// trusted are the CAs that servers trust; nil: ca alone.
+	trusted *pki.Bundle
 
 	mu        sync.Mutex
 	listeners map[string]*bufconn.Listener
@@ -205,6 +207,8 @@ type server struct {
 	sideCalls     int
 	sideOpen      int
 	sideEnds      []context.CancelFunc
+	renew         func(*nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) // nil: as a good server does
+	renewals      []renewal
 	running       []*grpc.Server
 	serving       sync.WaitGroup
 }
@@ -228,7 +232,11 @@ func (s *server) start() {
 		Now: time.Now(), TTL: 1000 * time.Hour,
 	}, rand.Reader))(t)
 	keypair := must(pki.NewKeypair(cert, key))(t)
-	endpoint := pki.Endpoint{Cluster: cluster, Source: pki.NewSource(pki.NewBundle(s.w.ca.Certificate()), keypair), Now: time.Now}
+	trusted := s.w.trusted
+	if trusted == nil {
+		trusted = pki.NewBundle(s.w.ca.Certificate())
+	}
+	endpoint := pki.Endpoint{Cluster: cluster, Source: pki.NewSource(trusted, keypair), Now: time.Now}
 	base := rpc.ServerConfig{
 		Cluster: cluster, Access: rpc.Access(), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		Revoked: func(context.Context, pki.Caller) error { s.mu.Lock(); defer s.mu.Unlock(); return s.revoked },

@@ -37,6 +37,7 @@ type HoldConfig struct {
 	Fill    func(context.Context, *nstancev1.ReportHealthRequest)
 	Files   Files           // nil: files that are sent are ignored, and none reported
 	Keys    Keys            // nil: requests for keys are ignored
+	Expired func() bool     // reports whether the certificate is no good any more; nil: it is good
 	Kick    <-chan struct{} // asks for a report at once; nil: nobody does
 	Random  func() float64  // yields numbers from [0, 1)
 	Now     func() time.Time
@@ -126,7 +127,7 @@ func (h *holder) hurry() time.Duration { return min(rpc.MaxBackoff, h.ReportInte
 func (h *holder) pause(ctx context.Context, failures int, err error) {
 	wait := rpc.Backoff(failures, h.hurry(), h.Random)
 	level := slog.LevelWarn
-	if rpc.Revoked(err) {
+	if rpc.Revoked(err) || h.Expired != nil && h.Expired() {
 		wait += revokedWait
 		level = slog.LevelError
 	}
@@ -142,7 +143,10 @@ func (h *holder) connect(ctx context.Context) (followed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	service := nstancev1.NewAgentServiceClient(target.Conn)
+	// After a renewal of the certificate the old connection is good for what is
+	// open on it, but in time for nothing new.
+	defer h.Client.Release(target)
+	service := nstancev1.NewAgentServiceClient(h.Client.Latest(target))
 	// The streams outlive ctx for as long as the last report takes.
 	streams, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)

@@ -64,6 +64,9 @@ func openIdentity(ctx context.Context, c identityConfig) (*identity, error) {
 	if err := id.readHome(); err != nil {
 		return nil, err
 	}
+	if err := id.settle(); err != nil {
+		return nil, err
+	}
 	if id.key, err = id.readKey(); err != nil {
 		return nil, err
 	}

@@ -110,7 +110,7 @@ func TestExpiredCertificate(t *testing.T) {
 		before := len(server.seen().reports)
 		p = w.start(w.config())
 		settle(time.Minute)
-		if s := w.status(); s.State != agent.StateConnecting || s.Reason == "" || len(server.seen().reports) != before {
+		if s := w.status(); s.State != agent.StateExpired || s.Reason == "" || len(server.seen().reports) != before {
 			t.Errorf("with an expired certificate: %+v", s)
 		}
 		p.end()

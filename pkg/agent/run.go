@@ -102,12 +102,16 @@ func (a *agent) hold(ctx context.Context) error {
 	}
 	defer client.Close()
 	a.tracker.enter(StateConnecting)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { a.keepCertificate(ctx, client) })
 	Hold(ctx, HoldConfig{
 		Client:         client,
 		ReportInterval: a.config.ReportInterval,
 		Fill:           a.fill,
 		Files:          a.received(ctx),
 		Keys:           a.keys(),
+		Expired:        a.expired,
 		Kick:           a.kick,
 		Random:         a.config.Random,
 		Now:            a.config.Now,

@@ -53,6 +53,7 @@ const (
 	StateRejected    State = "rejected" // the nonce was refused: nothing will change
 	StateConnecting  State = "connecting"
 	StateConnected   State = "connected"
+	StateExpired     State = "expired" // the certificate ended while no server could be reached
 	StateStopped     State = "stopped"
 )
 

@@ -112,6 +112,9 @@ func (t *tracker) observe(e Event) {
 		case Disconnected:
 			s.State, s.Server, s.Streams = StateConnecting, "", nil
 			s.Reason = e.Err.Error()
+			if end := s.CertificateExpiresAt; end != nil && t.now().After(*end) {
+				s.State, s.Reason = StateExpired, expiredText(*end)+": "+s.Reason
+			}
 		}
 	})
 }

@@ -49,12 +49,15 @@ type Client struct {
 	closed bool
 	next   int // the index in Addrs to turn to
 	target Target
+	turns  uint64             // how often it turned to an address
+	former []*grpc.ClientConn // what TurnOver replaced and somebody may still use
 }
 
 // Target is a connection and the address it leads to.
 type Target struct {
 	Addr string
 	Conn *grpc.ClientConn
+	turn uint64 // which turn to Addr it is of: TurnOver makes another of the same one
 }
 
 // ErrClosed is the answer of a client that was closed.
@@ -89,7 +92,8 @@ func (c *Client) turnTo(addr string) (Target, error) {
 	if err != nil {
 		return Target{}, fmt.Errorf("connect to %s: %w", addr, err)
 	}
-	c.target = Target{Addr: addr, Conn: conn}
+	c.turns++
+	c.target = Target{Addr: addr, Conn: conn, turn: c.turns}
 	return c.target, nil
 }
 
@@ -105,11 +109,10 @@ func (c *Client) Failed(t Target, err error) (followed bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.target.Conn != t.Conn || t.Conn == nil {
+	if c.closed || c.target.turn != t.turn || c.target.Conn == nil {
 		return false
 	}
-	t.Conn.Close()
-	c.target = Target{}
+	c.closeTarget()
 	if leader == "" || leader == t.Addr {
 		return false
 	}
@@ -123,9 +126,16 @@ func (c *Client) Drop(t Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.target.Conn == t.Conn && t.Conn != nil {
-		t.Conn.Close()
-		c.target = Target{}
+		c.closeTarget()
 	}
+}
+
+func (c *Client) closeTarget() {
+	c.closeFormer()
+	if c.target.Conn != nil {
+		c.target.Conn.Close()
+	}
+	c.target = Target{}
 }
 
 // connectionFailed reports whether another server, or a new connection, may give
@@ -180,10 +190,7 @@ func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	if c.target.Conn != nil {
-		c.target.Conn.Close()
-	}
-	c.target = Target{}
+	c.closeTarget()
 }
 
 // dial makes a connection that is given up on its first failure (the caller's

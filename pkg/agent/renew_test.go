@@ -1,0 +1,420 @@
+package agent_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/agent"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// renewal is one that a server was asked for.
+type renewal struct {
+	at     time.Time
+	key    string // public, PEM
+	serial string // of the certificate that was shown
+}
+
+// RenewCertificate implements AgentServiceServer.
+func (s *server) RenewCertificate(ctx context.Context, r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.AgentServiceRenewCertificateResponse, error) {
+	caller, _ := rpc.CallerFrom(ctx)
+	s.mu.Lock()
+	s.renewals = append(s.renewals, renewal{time.Now(), r.GetPublicKey(), caller.Serial})
+	renew, chain := s.renew, s.chain
+	s.mu.Unlock()
+	if renew == nil {
+		renew = func(r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+			return s.renewFor(s.w.ca, instanceID, r)
+		}
+	}
+	identity, err := renew(r)
+	if err == nil && chain != "" {
+		identity.CaChain = chain
+	}
+	return &nstancev1.AgentServiceRenewCertificateResponse{Identity: identity}, err
+}
+
+func (s *server) renewFor(ca *pki.CA, id string, r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+	granted, err := s.grantTo(ca, id, &nstancev1.RegisterAgentRequest{PublicKey: r.GetPublicKey()})
+	return granted.GetIdentity(), err
+}
+
+func (s *server) renewed() []renewal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]renewal(nil), s.renewals...)
+}
+
+// rare has an agent report seldom, for tests of many hours.
+func (w *world) rare() agent.Config {
+	c := w.config()
+	c.ReportInterval = time.Hour
+	return c
+}
+
+// pair is the pair in the identity directory, which must be one.
+func (w *world) pair() *pki.Keypair {
+	w.t.Helper()
+	return must(pki.ParseKeypair([]byte(w.file("identity.crt")), []byte(w.file("identity.key"))))(w.t)
+}
+
+// TestRenewal: at two thirds of each life, with a new key each time, and the
+// streams are those of the beginning, long after the first certificate ended.
+func TestRenewal(t *testing.T) {
+	inWorld(t, func(w *world) {
+		server := w.up("10.0.0.1")
+		server.set(func() { server.sides = true })
+		began := time.Now()
+		c := w.rare()
+		p := w.start(c)
+		settle(100 * time.Hour) // the fixture's certificates are good for 24
+		got := server.renewed()
+		if len(got) != 6 {
+			t.Fatalf("%d renewals in 100 hours, want one every 15.4: %v", len(got), got)
+		}
+		seen := map[string]bool{}
+		for n, r := range got {
+			due := began
+			if n > 0 {
+				due = got[n-1].at
+			}
+			if after := r.at.Sub(due); after < 15*time.Hour || after > 16*time.Hour {
+				t.Errorf("renewal %d came %s after the one before", n, after)
+			}
+			if seen[r.key] || seen[r.serial] {
+				t.Errorf("renewal %d used a key or a certificate again", n)
+			}
+			seen[r.key], seen[r.serial] = true, true
+		}
+		if s := server.seen(); s.streams != 1 || s.sideOpen != 2 || s.sideCalls != 2 || len(s.registrations) != 1 {
+			t.Errorf("%d health streams, %d others of %d opened, %d registrations, want the first ones", s.streams, s.sideOpen, s.sideCalls, len(s.registrations))
+		}
+		if n := len(server.seen().reports); n < 100 {
+			t.Errorf("%d reports in 100 hours", n)
+		}
+		cert := w.pair().Certificate()
+		if s := w.status(); s.CertificateSerial != pki.SerialHex(cert) || s.State != agent.StateConnected || w.file("identity.key.next") != "" {
+			t.Errorf("status %+v, next key %q", s, w.file("identity.key.next"))
+		}
+
+		// What breaks begins anew with the new certificate.
+		server.breakSides()
+		settle(20 * time.Second)
+		if s := server.seen(); s.sideOpen != 2 || s.streams != 1 {
+			t.Errorf("after a break %d other streams are open, and %d health streams were", s.sideOpen, s.streams)
+		}
+		server.down()
+		server.start()
+		settle(20 * time.Second)
+		if s := w.status(); s.State != agent.StateConnected {
+			t.Errorf("after the server's restart: %+v", s)
+		}
+		p.end()
+	})
+}
+
+// TestRenewalsSpread: machines made at the same moment come at different ones.
+func TestRenewalsSpread(t *testing.T) {
+	var at []time.Duration
+	for _, share := range []float64{0, 0.5, 0.999} {
+		inWorld(t, func(w *world) {
+			server, c, began := w.up("10.0.0.1"), w.rare(), time.Now()
+			c.Random = func() float64 { return share }
+			p := w.start(c)
+			settle(17 * time.Hour)
+			p.end()
+			if got := server.renewed(); len(got) == 1 {
+				at = append(at, got[0].at.Sub(began))
+			}
+		})
+	}
+	if len(at) != 3 || at[0] != 16*time.Hour || at[1] > at[0]-30*time.Minute || at[2] > at[1]-30*time.Minute || at[2] < 14*time.Hour {
+		t.Errorf("renewed after %v of 24 h", at)
+	}
+}
+
+// TestRenewalIsTriedAgain: with growing waits, with the same key, and nothing is
+// lost by it.
+func TestRenewalIsTriedAgain(t *testing.T) {
+	otherCA := func(t *testing.T) *pki.CA {
+		return must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(), Random: rand.Reader}))(t)
+	}
+	type answer = func(*server, *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error)
+	for name, bad := range map[string]answer{
+		"down": func(*server, *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+			return nil, rpc.Unavailable.Errorf("the store is away")
+		},
+		"not served": func(*server, *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+			return nil, rpc.Unimplemented.Errorf("an older server")
+		},
+		"too often": func(*server, *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+			return nil, rpc.Exhausted.Errorf("asked too often")
+		},
+		"nothing": func(*server, *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+			return nil, nil
+		},
+		"garbage": func(*server, *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+			return &nstancev1.Identity{Certificate: "x", CaChain: "y"}, nil
+		},
+		"other machine": func(s *server, r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+			return s.renewFor(s.w.ca, "knd01h455vb4pex5vsknk084sn02r", r)
+		},
+		"other key": func(s *server, _ *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+			key, err := pki.GenerateKey(rand.Reader)
+			if err != nil {
+				return nil, err
+			}
+			granted, err := s.grantKey(s.w.ca, instanceID, pki.PublicKey(key))
+			return granted.GetIdentity(), err
+		},
+		"other tenant": func(s *server, r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+			key, err := pki.ParsePublicKey([]byte(r.GetPublicKey()))
+			if err != nil {
+				return nil, err
+			}
+			cert, err := s.w.ca.IssueAgent(pki.ClientRequest{Tenant: "prod", ID: instanceID, PublicKey: key, Now: time.Now(), TTL: time.Hour}, rand.Reader)
+			if err != nil {
+				return nil, err
+			}
+			return &nstancev1.Identity{Certificate: string(pki.EncodeCertificate(cert)), CaChain: string(pki.NewBundle(s.w.ca.Certificate()).PEM())}, nil
+		},
+		"chain of another CA": func(s *server, r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+			identity, err := s.renewFor(s.w.ca, instanceID, r)
+			identity.CaChain = string(pki.NewBundle(otherCA(s.w.t).Certificate()).PEM())
+			return identity, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				server := w.up("10.0.0.1")
+				server.set(func() {
+					server.renew = func(r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+						return bad(server, r)
+					}
+				})
+				p := w.start(w.rare())
+				settle(time.Second)
+				ca, cert, key := w.file("ca.crt"), w.file("identity.crt"), w.file("identity.key")
+				settle(21 * time.Hour)
+				got := server.renewed()
+				if n := len(got); n < 5 || n > 200 { // a server that is away is asked several times in an attempt
+					t.Errorf("%d attempts in five hours", n)
+				}
+				for _, r := range got {
+					if r.key != got[0].key {
+						t.Error("an attempt came with another key than the first")
+					}
+				}
+				if w.file("ca.crt") != ca || w.file("identity.crt") != cert || w.file("identity.key") != key {
+					t.Error("a bad answer was taken")
+				}
+				server.set(func() { server.renew = nil })
+				settle(time.Hour + time.Minute)
+				if w.file("identity.crt") == cert || server.seen().streams != 1 {
+					t.Errorf("not renewed when it could be; %d health streams", server.seen().streams)
+				}
+				w.pair()
+				p.end()
+			})
+		})
+	}
+}
+
+// TestCrashInARenewal starts the agent from what each step of a renewal leaves.
+func TestCrashInARenewal(t *testing.T) {
+	files := func(w *world) map[string]string {
+		return map[string]string{"identity.key": w.file("identity.key"), "identity.crt": w.file("identity.crt"), "ca.crt": w.file("ca.crt")}
+	}
+	for name, left := range map[string]func(was, is map[string]string) map[string]string{
+		"before the request": func(was, is map[string]string) map[string]string {
+			return map[string]string{"identity.key.next": is["identity.key"]}
+		},
+		"after the CAs": func(_, is map[string]string) map[string]string {
+			return map[string]string{"identity.key.next": is["identity.key"], "ca.crt": is["ca.crt"]}
+		},
+		"after the certificate": func(_, is map[string]string) map[string]string {
+			return map[string]string{"identity.key.next": is["identity.key"], "ca.crt": is["ca.crt"], "identity.crt": is["identity.crt"]}
+		},
+		"after the key": func(_, is map[string]string) map[string]string { return is },
+		"a torn file": func(map[string]string, map[string]string) map[string]string {
+			return map[string]string{"identity.key.next": "-----BEGIN"}
+		},
+		"an empty file": func(map[string]string, map[string]string) map[string]string {
+			return map[string]string{"identity.key.next": ""}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				server := w.up("10.0.0.1")
+				other := must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(), Random: rand.Reader}))(t)
+				p := w.start(w.rare())
+				settle(time.Second)
+				was := files(w)
+				server.set(func() { server.chain = string(pki.NewBundle(other.Certificate(), w.ca.Certificate()).PEM()) })
+				settle(17 * time.Hour)
+				p.end()
+				is := files(w)
+				if is["identity.crt"] == was["identity.crt"] || is["ca.crt"] == was["ca.crt"] {
+					t.Fatal("it was not renewed")
+				}
+				for name, text := range was {
+					w.put(name, text)
+				}
+				for name, text := range left(was, is) {
+					w.put(name, text)
+				}
+				before := len(server.renewed())
+				p = w.start(w.rare())
+				settle(2 * time.Minute)
+				if s := w.status(); s.State != agent.StateConnected {
+					t.Errorf("after the crash: %s %s", s.State, s.Reason)
+				}
+				settle(20 * time.Hour)
+				w.pair()
+				if n := len(server.renewed()) - before; n < 1 || n > 2 || len(server.seen().registrations) != 1 {
+					t.Errorf("%d renewals and %d registrations in all", n, len(server.seen().registrations))
+				}
+				if w.file("identity.key.next") != "" {
+					t.Error("a next key is left")
+				}
+				p.end()
+			})
+		})
+	}
+}
+
+// TestExpiredWhileDown: the agent says what is wrong, and does not hammer the
+// servers.
+func TestExpiredWhileDown(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.up("10.0.0.1")
+		p := w.start(w.rare())
+		settle(time.Second)
+		p.end()
+		settle(25 * time.Hour)
+		var log strings.Builder
+		c := w.rare()
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		before := w.dialed()
+		p = w.start(c)
+		settle(6 * time.Hour)
+		p.end()
+		for _, want := range []string{"level=ERROR", "the certificate ended at", "nonce to get another with is spent"} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log does not say %q", want)
+			}
+		}
+		if dials := w.dialed() - before; dials > 1000 {
+			t.Errorf("%d dials in six hours", dials)
+		}
+	})
+	inWorld(t, func(w *world) {
+		w.up("10.0.0.1")
+		p := w.start(w.rare())
+		settle(time.Second)
+		p.end()
+		settle(25 * time.Hour)
+		p = w.start(w.rare())
+		settle(time.Minute)
+		if s := w.status(); s.State != agent.StateExpired || !strings.Contains(s.Reason, "certificate ended at") {
+			t.Errorf("status %+v", s)
+		}
+		p.end()
+	})
+}
+
+// TestSleptThroughTheRenewal: a machine that was suspended renews when it wakes.
+func TestSleptThroughTheRenewal(t *testing.T) {
+	inWorld(t, func(w *world) {
+		server, c := w.up("10.0.0.1"), w.rare()
+		var asleep atomic.Int64
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(asleep.Load())) }
+		p := w.start(c)
+		settle(30 * time.Minute)
+		asleep.Store(int64(20 * time.Hour)) // only its wall clock knows
+		settle(time.Hour)
+		if got := server.renewed(); len(got) == 0 {
+			t.Error("not renewed within an hour of its waking")
+		}
+		p.end()
+	})
+}
+
+// TestClockThatIsFarAhead: every certificate seems to be due at once, and the
+// server is asked seldom all the same.
+func TestClockThatIsFarAhead(t *testing.T) {
+	for _, ahead := range []time.Duration{23 * time.Hour, 200 * time.Hour} {
+		inWorld(t, func(w *world) {
+			server, c := w.up("10.0.0.1"), w.rare()
+			var wrong atomic.Int64
+			c.Now = func() time.Time { return time.Now().Add(time.Duration(wrong.Load())) }
+			p := w.start(c)
+			settle(time.Minute)
+			wrong.Store(int64(ahead))
+			settle(12 * time.Hour)
+			if n := len(server.renewed()); n < 8 || n > 30 {
+				t.Errorf("%d renewals in 12 hours with a clock that is %s ahead", n, ahead)
+			}
+			if s := server.seen(); s.streams != 1 {
+				t.Errorf("%d health streams", s.streams)
+			}
+			p.end()
+		})
+	}
+}
+
+// TestServersOfEitherCA: an agent that was given two CAs, in whatever order,
+// follows to a server whose certificate the other one signed.
+func TestServersOfEitherCA(t *testing.T) {
+	for _, reversed := range []bool{false, true} {
+		t.Run(fmt.Sprint(reversed), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				var key ed25519.PrivateKey = must(pki.GenerateKey(rand.Reader))(t)
+				next := must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: key, Now: time.Now(), Random: rand.Reader}))(t)
+				bundle := pki.NewBundle(w.ca.Certificate(), next.Certificate())
+				if reversed {
+					bundle = pki.NewBundle(next.Certificate(), w.ca.Certificate())
+				}
+				server := w.up("10.0.0.1")
+				server.set(func() { server.chain = string(bundle.PEM()) })
+				w.trusted = bundle
+				p := w.start(w.rare())
+				settle(time.Second)
+				if w.file("ca.crt") != string(bundle.PEM()) {
+					t.Fatal("the answer's CAs were not stored")
+				}
+				server.down()
+				w.ca = next // servers have moved on to the new key, and trust both
+				server.start()
+				settle(20 * time.Second)
+				if s := w.status(); s.State != agent.StateConnected {
+					t.Errorf("not connected to a server of the other CA: %+v", s)
+				}
+				settle(17 * time.Hour)
+				cert := w.pair().Certificate()
+				if err := cert.CheckSignatureFrom(next.Certificate()); err != nil {
+					t.Errorf("the renewed certificate is not of the new CA: %v", err)
+				}
+				server.set(func() { server.chain = "" })
+				w.trusted = nil // the old CA is dropped
+				settle(17 * time.Hour)
+				server.down()
+				server.start()
+				settle(20 * time.Second)
+				if s := w.status(); s.State != agent.StateConnected || strings.Count(w.file("ca.crt"), "BEGIN") != 1 {
+					t.Errorf("after the old CA was dropped: %+v", s)
+				}
+				p.end()
+			})
+		})
+	}
+}
