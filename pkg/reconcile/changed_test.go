@@ -79,6 +79,7 @@ func TestEveryChangeIsTold(t *testing.T) {
 			slow := fake.Span{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 			bubble(t, fake.Config{Seed: seed, CreateLatency: slow, DeleteLatency: slow}, func(t *testing.T, s *shard) {
 				random := rand.New(rand.NewPCG(seed, 1))
+				ofStore := rand.New(rand.NewPCG(seed, 2)) // of those who write, under s.mu
 				m := &mirror{s: s, known: map[fleet.InstanceID]string{}, marked: map[fleet.InstanceID]bool{}, groups: map[fleet.GroupKey]bool{}}
 				s.adjust = func(c *reconcile.Config) { c.Changed = m.changed }
 				failing := 0
@@ -87,7 +88,7 @@ func TestEveryChangeIsTold(t *testing.T) {
 					defer s.mu.Unlock()
 					if failing > 0 {
 						failing--
-						return random.IntN(2) == 0, errStoreDown
+						return ofStore.IntN(2) == 0, errStoreDown
 					}
 					return true, nil
 				}
