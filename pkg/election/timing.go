@@ -8,8 +8,8 @@ import (
 // SetTiming has the elector go on with another timing, in the middle of a term
 // too. A leader renews at once, so that the record says so soon; until a write
 // that carries a longer fence window or lease is known to have landed, the shorter
-// one holds. Others keep to what the record says. It returns at once and is safe for concurrent use. A timing that is
-// not valid is refused, and nothing changes.
+// one holds. Others keep to what the record says. It returns at once and is safe
+// for concurrent use. A timing that is not valid is refused, and nothing changes.
 func (e *Elector) SetTiming(t Timing) error {
 	if err := t.Validate(); err != nil {
 		return fmt.Errorf("set the election's timing: %w", err)
