@@ -22,6 +22,10 @@ type Config struct {
 	// checks both names.
 	TLS       func(shard, host string) *tls.Config
 	UserAgent string
+	// Identity, when it is set, is what TLS shows: it is renewed when that is due.
+	// Warn is told when that can't be done; optional.
+	Identity *Identity
+	Warn     func(error)
 	// Waiting is told, with a ShardError, each time a shard can't be reached or has
 	// no leader and is tried again, and with nil when that is over; several
 	// goroutines may call it. Optional.
@@ -31,7 +35,8 @@ type Config struct {
 // Client asks shards. It keeps one connection to each and is safe for
 // concurrent use.
 type Client struct {
-	cfg Config
+	cfg     Config
+	renewed sync.Once
 
 	mu    sync.Mutex
 	conns map[string]*rpc.Client
@@ -83,6 +88,7 @@ func ask[T any](ctx context.Context, c *Client, s Shard, call func(context.Conte
 		waiting = func(string, error) {}
 	}
 	defer waiting(s.ID, nil)
+	c.renewFirst(ctx, s)
 	conn, err := c.shard(s)
 	if err == nil {
 		err = conn.Do(ctx, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {

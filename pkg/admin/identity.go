@@ -22,7 +22,10 @@ const (
 
 // Identity is a client certificate with its key, and the CA that servers are
 // checked against.
-type Identity struct{ endpoint pki.Endpoint }
+type Identity struct {
+	dir      string
+	endpoint pki.Endpoint
+}
 
 // LoadIdentity reads an identity folder, which must hold an operator's identity
 // that is still good; ErrNoIdentity when there is none.
@@ -51,6 +54,9 @@ func loadIdentity(dir string, now func() time.Time) (*Identity, error) {
 		return nil, fmt.Errorf("%s: %w", caFile, err)
 	}
 	pair, err := pki.ParseKeypair(files[1], files[2])
+	if errors.Is(err, pki.ErrMismatch) {
+		pair, err = settlePair(dir, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
 	}
@@ -67,7 +73,28 @@ func loadIdentity(dir string, now func() time.Time) (*Identity, error) {
 	case now().After(caller.NotAfter):
 		return nil, fmt.Errorf("%s: %w at %s", certFile, pki.ErrExpired, caller.NotAfter.UTC().Format(time.RFC3339))
 	}
-	return &Identity{pki.Endpoint{Cluster: cluster, Source: pki.NewSource(bundle, pair), Now: now}}, nil
+	return &Identity{dir, pki.Endpoint{Cluster: cluster, Source: pki.NewSource(bundle, pair), Now: now}}, nil
+}
+
+// settlePair finds the pair in a folder whose certificate and key don't fit: a
+// renewal is between the two, or was when its process ended.
+func settlePair(dir string, mismatch error) (*pki.Keypair, error) {
+	for _, name := range []string{nextKeyFile, keyFile} { // the second one for who was overtaken
+		cert, err := os.ReadFile(filepath.Join(dir, certFile))
+		if err != nil {
+			return nil, err
+		}
+		key, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			continue
+		}
+		pair, err := pki.ParseKeypair(cert, key)
+		if err != nil {
+			continue
+		}
+		return pair, nil
+	}
+	return nil, mismatch
 }
 
 // TLS returns the TLS config for dialing a server of a shard at host.

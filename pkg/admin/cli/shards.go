@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"github.com/nstance/nstance/pkg/admin"
 	"github.com/spf13/cobra"
 )
@@ -58,6 +59,9 @@ func (a *app) ask(pick func() ([]admin.Shard, error)) (*admin.Client, []admin.Sh
 	if err != nil {
 		return nil, nil, err
 	}
-	a.client = admin.NewClient(admin.Config{TLS: identity.TLS, UserAgent: "nstance-admin/" + a.env.Version, Waiting: newWaits(a.env.Stderr).hear})
+	a.client = admin.NewClient(admin.Config{
+		TLS: identity.TLS, UserAgent: "nstance-admin/" + a.env.Version, Waiting: newWaits(a.env.Stderr).hear,
+		Identity: identity, Warn: func(err error) { fmt.Fprintf(a.env.Stderr, "warning: %v\n", err) },
+	})
 	return a.client, shards, nil
 }
