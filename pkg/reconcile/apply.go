@@ -80,9 +80,10 @@ func (l *Loop) unrecorded(v plan.View) []*launch {
 }
 
 // stillWanted returns the group's creates that wait for another try of their
-// record, the oldest first, and forgets the others: those whose record is there
-// after all, and those that the group would not ask for now. If a record of
-// theirs has landed or still lands, a relist shows it.
+// record and that the group would ask for now, the oldest first. Those whose
+// record is there after all are forgotten. One that the group can do without
+// keeps its place, since its record may be there, until a relist did not show it:
+// another that is needed meanwhile is this one, and not one more.
 func (l *Loop) stillWanted(v plan.View) []*launch {
 	var waiting []*launch
 	forget := func(x *launch) {
@@ -105,7 +106,9 @@ func (l *Loop) stillWanted(v plan.View) []*launch {
 	slices.SortFunc(waiting, func(a, b *launch) int { return strings.Compare(string(a.record.ID), string(b.record.ID)) })
 	keep := min(len(waiting), missingWithout(v, waiting))
 	for _, x := range waiting[keep:] {
-		forget(x)
+		if x.unlisted {
+			forget(x)
+		}
 	}
 	return waiting[:keep]
 }

@@ -326,7 +326,7 @@ func TestLostRepliesOfLoadBalancers(t *testing.T) {
 					fake.Chance{Op: op, Probability: 0.2, Fault: fake.Fault{Err: fake.ErrLost}},
 					fake.Chance{Op: op, Probability: 0.1, Fault: fake.Fault{Err: provider.ErrThrottled}})
 			}
-			bubble(t, cfg, func(t *testing.T, s *shard) {
+			bubble(t, cfg, func(_ *testing.T, s *shard) {
 				s.balanced(www, extra)
 				s.size(web, 6)
 				s.lead()

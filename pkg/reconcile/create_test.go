@@ -138,6 +138,49 @@ func TestRecordWhoseWriteFailedKeepsItsPlaceAndItsID(t *testing.T) {
 	}
 }
 
+// A record whose write failed may be there. Whoever forgets it as soon as the
+// group can do without, and then needs another one after all, makes one too many.
+func TestRecordThatMayBeThereIsTakenUpAgain(t *testing.T) {
+	for _, applied := range []bool{false, true} {
+		t.Run(fmt.Sprintf("applied=%t", applied), func(t *testing.T) {
+			bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+				s.size(web, 1)
+				s.lead()
+				pass(30 * time.Second)
+				failed := false
+				s.bucket.mu.Lock()
+				s.bucket.fail = func(op string, _ fleet.InstanceID) (bool, error) {
+					if op != "create" || failed {
+						return true, nil
+					}
+					failed = true
+					return applied, errStoreDown
+				}
+				s.bucket.mu.Unlock()
+				for _, size := range []int{2, 1, 2} {
+					s.size(web, size)
+					pass(100 * time.Millisecond)
+				}
+				pass(2 * time.Second)
+				s.expectRunning(web, 2)
+				if n := len(s.bucket.all()); n != 2 {
+					t.Errorf("%d records, want 2: %s", n, s.dump())
+				}
+				// One that the group does without for good is gone after a listing.
+				failed = false
+				s.size(web, 3)
+				pass(100 * time.Millisecond)
+				s.size(web, 2)
+				pass(10 * time.Minute)
+				s.expectRunning(web, 2)
+				s.size(web, 3)
+				pass(30 * time.Second)
+				s.expectRunning(web, 3)
+			})
+		})
+	}
+}
+
 func TestProviderIDThatWasNotWrittenDownIsFoundAgain(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		failed := false

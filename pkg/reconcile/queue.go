@@ -60,6 +60,8 @@ type launch struct {
 	active    bool      // a worker is on it
 	counted   bool      // it counts as a create under way
 	retryAt   time.Time // when the record is tried again whose write failed
+	triedAt   time.Time // when that write ended
+	unlisted  bool      // a relist that began since did not show the record
 
 	replaces fleet.InstanceID // the lost instance it stands in for; empty: none
 	loss     loss
@@ -158,6 +160,7 @@ func (l *Loop) ended(x *launch, out outcome, now time.Time) {
 	case unrecorded: // the store's failure says nothing about the group's creates
 		t.failures++
 		x.retryAt = now.Add(stepLadder().delay(t.failures))
+		x.triedAt, x.unlisted = now, false
 	default:
 		l.createFailed(x.group, x.began, now)
 	}

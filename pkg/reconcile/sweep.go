@@ -175,6 +175,7 @@ func (l *Loop) relist(ctx context.Context) error {
 	l.mu.Lock()
 	l.orphans.limit = orphanLimit(living(l.cfg.Ledger.Instances()))
 	l.mu.Unlock()
+	began := time.Now()
 	appeared, vanished, err := l.cfg.Ledger.Relist(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,6 +186,12 @@ func (l *Loop) relist(ctx context.Context) error {
 		l.orphans.limit = 0
 		l.markAll()
 		return because(ReasonStorage, fmt.Errorf("list the records: %w", err))
+	}
+	for id, x := range l.launching {
+		if _, ok := l.cfg.Ledger.Get(id); !ok && !x.active && x.triedAt.Before(began) {
+			x.unlisted = true
+			l.mark(x.group.Key)
+		}
 	}
 	if len(appeared)+len(vanished) > 0 {
 		l.log.Warn("records changed by another hand", slog.Int("appeared", len(appeared)), slog.Int("vanished", len(vanished)))
