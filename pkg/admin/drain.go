@@ -52,7 +52,7 @@ func (c *Client) Drain(ctx context.Context, shards []Shard, cfg DrainConfig) err
 	defer stop()
 	d := &drainer{
 		client: c, shards: shards, cfg: cfg, done: stop, slots: make(chan struct{}, maxDrains),
-		waiting: map[string]bool{}, under: map[string]context.CancelFunc{},
+		waiting: map[string]bool{}, shown: map[string]*shown{}, under: map[string]under{},
 	}
 	for _, s := range shards {
 		d.waiting[s.ID] = true
@@ -73,11 +73,24 @@ type drainer struct {
 	workers sync.WaitGroup
 
 	mu      sync.Mutex
-	waiting map[string]bool               // shards whose snapshot is not whole
-	under   map[string]context.CancelFunc // by instance id
-	final   error                         // why no repetition can help
+	waiting map[string]bool   // shards whose snapshot is not whole
+	shown   map[string]*shown // by shard: the snapshot that comes, or came last
+	under   map[string]under  // by instance id
+	final   error             // why no repetition can help
 
 	steps sync.Mutex
+}
+
+// shown is what one stream's snapshot has shown of a shard's instances so far.
+type shown struct {
+	stream int
+	ids    map[string]bool // nil: the snapshot is whole
+}
+
+// under is a drain under way.
+type under struct {
+	shard string
+	end   context.CancelFunc
 }
 
 func (d *drainer) hear(ctx context.Context, e Event) {
@@ -86,10 +99,36 @@ func (d *drainer) hear(ctx context.Context, e Event) {
 	switch e.Kind {
 	case EventSnapshot:
 		delete(d.waiting, e.Shard)
+		d.missing(e)
 		d.finish()
 	case EventInstance:
+		if s := d.show(e); s.ids != nil {
+			s.ids[e.Instance.ID] = true
+		}
 		d.follow(ctx, *e.Instance)
 	}
+}
+
+// show is what the snapshot of the event's stream has shown. d.mu is held.
+func (d *drainer) show(e Event) *shown {
+	s := d.shown[e.Shard]
+	if s == nil || s.stream != e.stream {
+		s = &shown{stream: e.stream, ids: map[string]bool{}}
+		d.shown[e.Shard] = s
+	}
+	return s
+}
+
+// missing ends the drains of instances that a whole snapshot does not show: they
+// are gone since the stream before. d.mu is held.
+func (d *drainer) missing(end Event) {
+	s := d.show(end)
+	for id, u := range d.under {
+		if u.shard == end.Shard && !s.ids[id] {
+			u.end()
+		}
+	}
+	s.ids = nil
 }
 
 // follow begins the drain of an instance, or ends it when it is over. d.mu is
@@ -99,13 +138,13 @@ func (d *drainer) follow(ctx context.Context, i Instance) {
 		return
 	}
 	drains := i.Phase == "draining" && (i.Drain == nil || i.Drain.AckedAt == nil)
-	cancel, under := d.under[i.ID]
+	u, ours := d.under[i.ID]
 	switch {
-	case !drains && under:
-		cancel()
-	case drains && !under:
+	case !drains && ours:
+		u.end()
+	case drains && !ours:
 		lasts, cancel := context.WithCancel(ctx)
-		d.under[i.ID] = cancel
+		d.under[i.ID] = under{shard: i.Shard, end: cancel}
 		d.workers.Go(func() {
 			d.drain(ctx, lasts, i)
 			cancel()

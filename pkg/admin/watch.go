@@ -36,6 +36,8 @@ type Event struct {
 	Instance *Instance `json:"instance,omitempty"`
 	Problem  *Problem  `json:"problem,omitempty"`
 	Error    string    `json:"error,omitempty"` // of lost
+
+	stream int // which of the streams of the same shard and kind it came on
 }
 
 // Problem is what a shard reports of itself.
@@ -109,13 +111,14 @@ func (w watch) run(ctx context.Context) error {
 		return &ShardError{Shard: w.shard.ID, Err: err}
 	}
 	defer conn.Close()
-	for failures, hops := 0, 0; ; failures++ {
+	for failures, hops, streams := 0, 0, 0; ; failures++ {
 		target, err := conn.Target()
 		if err != nil {
 			return &ShardError{Shard: w.shard.ID, Err: err}
 		}
 		began := time.Now()
-		err = w.stream(ctx, target.Conn)
+		streams++
+		err = w.numbered(streams).stream(ctx, target.Conn)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -135,6 +138,13 @@ func (w watch) run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// numbered is w on its n-th stream.
+func (w watch) numbered(n int) watch {
+	see := w.see
+	w.see = func(e Event) { e.stream = n; see(e) }
+	return w
 }
 
 // maxHops is how many named leaders are followed before the next wait.

@@ -105,6 +105,16 @@ func (s *shard) drains(id string) {
 	s.tell(i)
 }
 
+// vanish takes an instance away while nobody watches: all who did begin anew.
+func (s *shard) vanish(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.instances = slices.DeleteFunc(s.instances, func(i *nstancev1.InstanceStatus) bool { return i.GetId() == id })
+	for w := range s.watchers {
+		w <- nil
+	}
+}
+
 func (s *shard) WatchInstances(_ *nstancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse]) error {
 	events := make(chan *nstancev1.WatchInstancesResponse, 100)
 	s.mu.Lock()
@@ -127,6 +137,9 @@ func (s *shard) WatchInstances(_ *nstancev1.WatchInstancesRequest, stream grpc.S
 	for {
 		select {
 		case e := <-events:
+			if e == nil {
+				return rpc.Unavailable.Errorf("the term that this stream was opened in is over")
+			}
 			if err := stream.Send(e); err != nil {
 				return err
 			}

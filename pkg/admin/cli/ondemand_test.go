@@ -112,6 +112,25 @@ exit 3
 	}
 }
 
+// TestInstanceDrainOver: the command of an instance whose end nobody told, because
+// the watch was broken then, is ended by the snapshot that does not show it.
+func TestInstanceDrainOver(t *testing.T) {
+	c := newCluster(t).register()
+	s := c.shard("dev-1")
+	s.drains(drainingID)
+	begun, began := filepath.Join(t.TempDir(), "begun"), time.Now()
+	go func() {
+		for _, err := os.Stat(begun); err != nil && t.Context().Err() == nil; _, err = os.Stat(begun) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		s.vanish(drainingID)
+	}()
+	c.run("instance", "drain", "--once", "--timeout", "40s", "--", "sh", "-c", "touch "+begun+"; exec sleep 30").want(t, cli.ExitOK)
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it ended after %s", took)
+	}
+}
+
 // TestInstanceDrainRefused: a shard that will never take an acknowledgement ends
 // the command, rather than have it repeated for ever.
 func TestInstanceDrainRefused(t *testing.T) {
