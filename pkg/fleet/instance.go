@@ -16,6 +16,9 @@ type Instance struct {
 	OnDemand bool       `json:"on_demand,omitempty"`
 	// Overrides are what was asked for this instance alone; on-demand ones only.
 	Overrides *Overrides `json:"overrides,omitempty"`
+	// RequestKey is the idempotency key that names the instance; empty when it was
+	// asked for without one. On-demand ones only.
+	RequestKey string `json:"request_key,omitempty"`
 
 	Phase  Phase  `json:"phase"`
 	Reason string `json:"reason,omitempty"`
@@ -33,7 +36,10 @@ type Instance struct {
 	Provider  ProviderRef `json:"provider"`
 	Hashes    Hashes      `json:"hashes"`
 	Drain     *Drain      `json:"drain,omitempty"`
-	DeletedAt *time.Time  `json:"deleted_at,omitempty"`
+	// RemovalAskedAt is when somebody asked that just this instance goes. A managed
+	// one is replaced first. What else happens to it meanwhile does not matter.
+	RemovalAskedAt *time.Time `json:"removal_asked_at,omitempty"`
+	DeletedAt      *time.Time `json:"deleted_at,omitempty"`
 }
 
 // Overrides differ from what the group says. They are not changed once the
@@ -74,6 +80,7 @@ func (i Instance) GroupKey() GroupKey { return GroupKey{Tenant: i.Tenant, Name: 
 // overridden vars, which nobody changes.
 func (i Instance) Clone() Instance {
 	i.RegisteredAt = clone(i.RegisteredAt)
+	i.RemovalAskedAt = clone(i.RemovalAskedAt)
 	i.DeletedAt = clone(i.DeletedAt)
 	i.Provider.CreateAttemptedAt = clone(i.Provider.CreateAttemptedAt)
 	i.IPs = append([]string(nil), i.IPs...)

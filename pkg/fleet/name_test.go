@@ -47,7 +47,7 @@ func TestCloneSharesNothing(t *testing.T) {
 		Provider: fleet.ProviderRef{ID: "vm", CreateAttemptedAt: new(at)},
 		Drain:    &fleet.Drain{Reason: "r", AckedAt: new(at)},
 
-		Overrides: &fleet.Overrides{InstanceType: "t", Vars: map[string]any{"a": "b"}},
+		Overrides: &fleet.Overrides{InstanceType: "t", Vars: map[string]any{"a": "b"}}, RemovalAskedAt: new(at),
 	}
 	c := i.Clone()
 	if !reflect.DeepEqual(i, c) {
