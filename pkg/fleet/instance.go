@@ -33,9 +33,9 @@ type Instance struct {
 	Hostname        string     `json:"hostname,omitempty"`
 	IPs             []string   `json:"ips,omitempty"`
 
-	Provider  ProviderRef `json:"provider"`
-	Hashes    Hashes      `json:"hashes"`
-	Drain     *Drain      `json:"drain,omitempty"`
+	Provider ProviderRef `json:"provider"`
+	Hashes   Hashes      `json:"hashes"`
+	Drain    *Drain      `json:"drain,omitempty"`
 	// RemovalAskedAt is when somebody asked that just this instance goes. A managed
 	// one is replaced first. What else happens to it meanwhile does not matter.
 	RemovalAskedAt *time.Time `json:"removal_asked_at,omitempty"`
