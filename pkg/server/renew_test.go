@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/server"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc/codes"
@@ -264,5 +266,53 @@ func TestBundleOfTwoCAs(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRealAgentsRenew runs agents through several of their certificates' lives:
+// they are for new keys each time, and nobody's streams break.
+func TestRealAgentsRenew(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.start(func(c *server.Config) { c.Times.ClientCertificate = 10 * time.Second })
+	g := s.inhabit(p)
+	p.awaitSize("web", 2)
+	ids := s.living()
+	identity := func(id fleet.InstanceID) *pki.Keypair {
+		t.Helper()
+		var pair *pki.Keypair
+		eventually(t, "a pair of "+string(id), func() error { // a renewal may be between the two files
+			cert, err := os.ReadFile(g.path(id, "identity", "identity.crt"))
+			if err != nil {
+				return err
+			}
+			key, err := os.ReadFile(g.path(id, "identity", "identity.key"))
+			if err != nil {
+				return err
+			}
+			pair, err = pki.ParseKeypair(cert, key)
+			return err
+		})
+		return pair
+	}
+	first := identity(ids[0]).Certificate()
+	time.Sleep(time.Until(first.NotAfter) + time.Second) // the first ones are over for certain
+	if n := p.log.count("certificate renewed"); n < 2 || n > 12 {
+		t.Errorf("%d renewals of two agents in the life of one certificate", n)
+	}
+	next := identity(ids[0]).Certificate()
+	if next.SerialNumber.Cmp(first.SerialNumber) == 0 || next.PublicKey.(ed25519.PublicKey).Equal(first.PublicKey) {
+		t.Error("the agent has the certificate, or the key, of the beginning")
+	}
+	if after := s.living(); !slices.Equal(after, ids) {
+		t.Errorf("%v live, were %v", after, ids)
+	}
+	for _, id := range ids {
+		if i, err := p.instance(id); err != nil || !i.GetConnected() || time.Since(i.GetLastReportAt().AsTime()) > 3*time.Second {
+			t.Errorf("after its first certificate's end %s is %v, %v", id, i, err)
+		}
+	}
+	if n := len(s.world.Calls(fake.OpGet)); n > 0 {
+		t.Errorf("the provider was asked %d times about machines whose streams broke", n)
 	}
 }
