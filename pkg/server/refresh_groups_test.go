@@ -77,6 +77,22 @@ func TestRefreshRemovesAGroup(t *testing.T) {
 	p.awaitSize("own", 1)
 }
 
+// TestRefreshEndsTheTrouble: who begins to watch is not told of a problem with a
+// group that is no more.
+func TestRefreshEndsTheTrouble(t *testing.T) {
+	t.Parallel()
+	s := cloudy(t, `"web": { "template": "knd", "size": 0 }, "lost": { "template": "knd", "size": 1, "args": { "ImageId": "{{ .Image.lost }}" } }`)
+	p := s.start().awaitLeading()
+	p.trouble("lost", "images.lost")
+	ofLost := func(e *nstancev1.WatchErrorsResponse) bool { return e.GetGroup() == "lost" }
+	p.watchErrors("default").next("it is told", ofLost)
+	s.replace(`"lost": { "template": "knd", "size": 1,`, `"other": { "template": "knd", "size": 0,`)
+	p.refreshes(updated)
+	if told := p.watchErrors("default").quiet(); slices.ContainsFunc(told, ofLost) {
+		t.Errorf("told: %v", told)
+	}
+}
+
 // TestRefreshDrains: the machines of a group that is removed are drained first.
 func TestRefreshDrains(t *testing.T) {
 	t.Parallel()

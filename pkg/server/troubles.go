@@ -2,6 +2,8 @@ package server
 
 import (
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,6 +83,13 @@ func (t *troubles) forget(key fleet.GroupKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.last, key)
+}
+
+// groups are those that have a problem; the zero key is the shard's.
+func (t *troubles) groups() []fleet.GroupKey {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.last))
 }
 
 func attemptedAt(i fleet.Instance) time.Time {

@@ -25,6 +25,7 @@ func (t *term) watch() {
 	})
 	t.wanted.altered = func() {
 		t.troubles.mended(t.wanted.Problems())
+		t.forgetTroubles()
 		t.watches.Changed(fleet.GroupKey{}, "")
 	}
 	t.troubles.told = func(key fleet.GroupKey) { t.watches.Changed(key, "") }
@@ -43,6 +44,7 @@ func (s *Server) watches() (*operators.Watches, error) {
 // first. What concerns the shard may name anybody's machines, so it is for tenant
 // default alone.
 func (t *term) problems(tenant string) *watch.Reader[operators.Problem] {
+	t.forgetTroubles() // an attempt for a group that is no more may have failed since
 	var held []operators.Problem
 	if tenant == fleet.DefaultTenant {
 		held = t.standing()
@@ -118,6 +120,13 @@ func groupIn(path string) fleet.GroupKey {
 
 func problemOf(p reconcile.Problem) operators.Problem {
 	return operators.Problem{At: p.At, Reason: p.Reason, Message: p.Message, Group: p.Group, Instance: p.Instance}
+}
+
+// forgetTroubles drops the problems of all groups that are no more.
+func (t *term) forgetTroubles() {
+	for _, key := range t.troubles.groups() {
+		t.forgetTrouble(key)
+	}
 }
 
 // forgetTrouble drops the problem of a group that is neither wanted nor has
