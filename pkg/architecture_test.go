@@ -60,6 +60,11 @@ func rooms() map[string][]string {
 
 		"pkg/object/bucket": {"pkg/object", "pkg/object/dir", "pkg/object/s3"},
 
+		"pkg/shardtest": {
+			"pkg/agent", "pkg/config", "pkg/election", "pkg/fleet", "pkg/object", "pkg/object/mem", "pkg/object/objecttest", "pkg/pki",
+			"pkg/plan", "pkg/provider", "pkg/provider/fake", "pkg/rpc", "pkg/secrets", "pkg/server", proto,
+		},
+
 		"pkg/dev/s3":    {"pkg/object"},
 		"pkg/dev/stack": {"pkg/config", "pkg/provider", "pkg/provider/docker", "pkg/provider/process"},
 

@@ -1,0 +1,207 @@
+package shardtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/election"
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// book is what the simulation knows for certain: every write that the store
+// took, in order, and every act that began. It checks them against what must
+// hold at every step. Safe for concurrent use.
+type book struct {
+	timeline *Timeline
+
+	mu         sync.Mutex
+	violations []string
+	records    map[fleet.InstanceID]fleet.Instance
+	gone       map[fleet.InstanceID]bool   // ids whose record was removed
+	doomed     map[fleet.InstanceID]bool   // machines that were told they go, or said so
+	attempted  map[fleet.InstanceID]bool   // whose create began
+	keys       map[fleet.InstanceID]string // the key that each nonce was spent for
+	requests   map[string]string           // idempotency keys
+	epochs     map[string]uint64           // by life
+	holder     election.Record
+	acted      uint64 // the highest epoch that began an act
+	actor      string // whose
+	drifts     bool   // the infra of some group changed: rotations are in order
+	static     *config.Shard
+	dynamic    config.Dynamic
+	sizes      map[fleet.GroupKey][]sized
+}
+
+// sized is a group's size from a moment on.
+type sized struct {
+	at   time.Time
+	size int
+}
+
+// sizeMemory is how long a size may still be acted on after it changed: a leader
+// that could not read the new one, or one whose writes are slow.
+const sizeMemory = 15 * time.Minute
+
+func newBook(t *Timeline) *book {
+	return &book{
+		timeline: t, records: map[fleet.InstanceID]fleet.Instance{}, gone: map[fleet.InstanceID]bool{},
+		doomed: map[fleet.InstanceID]bool{}, attempted: map[fleet.InstanceID]bool{}, keys: map[fleet.InstanceID]string{},
+		requests: map[string]string{}, epochs: map[string]uint64{}, sizes: map[fleet.GroupKey][]sized{},
+	}
+}
+
+// violate notes that something happened which never may. The caller holds the lock.
+func (b *book) violate(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	b.timeline.Say("VIOLATION", "%s", text)
+	b.violations = append(b.violations, b.timeline.Name(text))
+}
+
+func (b *book) report(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.violate(format, args...)
+}
+
+func (b *book) found() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.violations)
+}
+
+// wrote is told of every write that the store took.
+func (b *book) wrote(key string, body []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	kind, _, _ := strings.Cut(key, "/")
+	switch kind {
+	case "instance":
+		b.wroteInstance(key, body)
+	case "leader":
+		b.wroteLeader(body)
+	case "request":
+		b.wroteRequest(key, body)
+	case "config", "applied":
+		if shard, err := config.Parse(body); err == nil {
+			b.static = shard
+			b.resize()
+		}
+	case "groups":
+		if d, err := config.ParseDynamic(body); err == nil {
+			b.dynamic = d
+			b.resize()
+		}
+	}
+}
+
+func (b *book) resize() {
+	if b.static == nil {
+		return
+	}
+	groups, _ := b.static.Resolve(b.dynamic)
+	for key, g := range groups {
+		b.sizes[key] = append(b.sizes[key], sized{time.Now(), g.Size})
+	}
+}
+
+// most is the largest size that a leader may have in mind for a group.
+func (b *book) most(key fleet.GroupKey) (most int) {
+	list := b.sizes[key]
+	for n, s := range list {
+		until := time.Now()
+		if n+1 < len(list) {
+			until = list[n+1].at
+		}
+		if time.Since(until) <= sizeMemory {
+			most = max(most, s.size)
+		}
+	}
+	return most
+}
+
+func (b *book) wroteLeader(body []byte) {
+	var r election.Record
+	if err := json.Unmarshal(body, &r); err != nil {
+		b.violate("the election record can't be read: %v", err)
+		return
+	}
+	life := lifeOf(r.Holder)
+	switch {
+	case r.Epoch < b.holder.Epoch:
+		b.violate("the election record went back from epoch %d to %d", b.holder.Epoch, r.Epoch)
+	case r.Released && !b.holder.Released:
+		b.timeline.Say(life, "releases the lead of epoch %d", r.Epoch)
+	case r.Epoch != b.holder.Epoch:
+		b.timeline.Say(life, "takes the lead, epoch %d", r.Epoch)
+	}
+	b.holder = r
+	b.epochs[life] = r.Epoch
+}
+
+// lifeOf is the life that a holder's name belongs to.
+func lifeOf(holder string) string {
+	life, _, _ := strings.Cut(holder, ".")
+	return life
+}
+
+func (b *book) wroteRequest(key string, body []byte) {
+	if old, ok := b.requests[key]; ok && old != string(body) {
+		b.violate("idempotency key %s was given to two instances: %s and %s", key, old, body)
+	}
+	b.requests[key] = string(body)
+}
+
+// deleted is told of every deletion.
+func (b *book) deleted(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	name, ok := strings.CutPrefix(key, "instance/"+shardID+"/")
+	if !ok {
+		return
+	}
+	_, name, _ = strings.Cut(strings.TrimSuffix(name, ".json"), ".")
+	id, err := fleet.ParseStorageKey(name)
+	if err != nil {
+		return
+	}
+	if i, known := b.records[id]; known && i.Phase != fleet.Deleted {
+		b.violate("the record of %s was removed while it is %s", id, i.Phase)
+	}
+	b.gone[id] = true
+	delete(b.records, id)
+}
+
+func (b *book) doom(id fleet.InstanceID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.doomed[id] = true
+}
+
+func (b *book) driftAllowed() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drifts = true
+}
+
+// instances are the records that there are, in the order of their ids.
+func (b *book) instances() []fleet.Instance {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var all []fleet.Instance
+	for _, id := range slices.Sorted(maps.Keys(b.records)) {
+		all = append(all, b.records[id])
+	}
+	return all
+}
+
+func (b *book) leader() (life string, released bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return lifeOf(b.holder.Holder), b.holder.Released
+}

@@ -1,0 +1,64 @@
+package shardtest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The shard that is simulated.
+const (
+	clusterID     = "sim"
+	shardID       = "dev-1"
+	encryptionKey = "thisisa32byteencryptionkey123456"
+)
+
+// Settings are what a run changes in the shard's static config.
+type Settings struct {
+	Web, DB      int // sizes of the two static groups
+	InstanceType string
+	Var          int // a variable, which no machine is rebuilt for
+	DrainTimeout time.Duration
+	Broken       bool // the config is not valid
+}
+
+// DefaultSettings are those that a simulation begins with.
+func DefaultSettings() Settings {
+	return Settings{Web: 2, DB: 1, InstanceType: "small", Var: 1, DrainTimeout: time.Minute}
+}
+
+// Text is the config as it is put into the store.
+func (s Settings) Text() string {
+	pool := "workers"
+	if s.Broken {
+		pool = "nowhere"
+	}
+	return strings.NewReplacer(
+		"WEB", fmt.Sprint(s.Web), "DB", fmt.Sprint(s.DB), "TYPE", s.InstanceType, "VAR", fmt.Sprint(s.Var),
+		"DRAIN", s.DrainTimeout.String(), "POOL", pool,
+	).Replace(`{
+  "cluster": { "id": "sim", "secrets": { "encryption_key": { "provider": "env", "source": "NSTANCE_ENCRYPTION_KEY" } } },
+  "server": {
+    "provider": { "kind": "fake", "region": "r", "zone": "z" },
+    "bind": { "health_addr": "0.0.0.0:8990", "election_addr": "0.0.0.0:8991", "registration_addr": "0.0.0.0:8992", "operator_addr": "0.0.0.0:8993", "agent_addr": "0.0.0.0:8994" },
+    "leader_election": { "renew_interval": "10s", "lease_duration": "30s", "fence_window": "1s" },
+    "shutdown_timeout": "5s",
+    "subnet_pools": { "workers": ["a", "b"] },
+    "default_drain_timeout": "DRAIN",
+    "health": { "report_interval": "1m", "missed_reports": 3, "shutdown_grace": "30s" },
+    "garbage_collection": { "interval": "2m", "registration_timeout": "5m", "deleted_record_retention": "10m" },
+  },
+  "tenants": { "prod": {} },
+  "templates": { "knd": { "kind": "knd", "arch": "amd64", "instance_type": "TYPE", "subnet_pool": "POOL", "vars": { "n": VAR } } },
+  "groups": { "default": { "web": { "template": "knd", "size": WEB }, "db": { "template": "knd", "size": DB } } },
+}`)
+}
+
+func configKey() string { return "config/" + shardID + ".jsonc" }
+
+func getenv(name string) string {
+	if name == "NSTANCE_ENCRYPTION_KEY" {
+		return encryptionKey
+	}
+	return ""
+}

@@ -1,0 +1,270 @@
+package shardtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/fake"
+)
+
+// errDead is the answer to everything that a dead process still asks.
+var errDead = errors.New("this process is dead")
+
+// life is one start of a server, as far as the world outside of it goes. All its
+// requests pass here: they wait while it is suspended, and have no effect once it
+// is dead. Safe for concurrent use.
+type life struct {
+	end func(why string) // what else dies with it; called once, without locks
+
+	mu      sync.Mutex
+	dead    bool
+	resume  chan struct{} // closed when it goes on; nil: it is not suspended
+	armed   *crash
+	blocked bool // cut off from the store
+	healed  chan struct{}
+}
+
+// crash is a death that waits for its moment.
+type crash struct {
+	requests int  // how many come before the one it happens at
+	after    bool // that one still takes effect
+}
+
+// arm makes the process die at its n-th request from now, 0 for the next, before
+// or after that takes effect.
+func (l *life) arm(n int, after bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.armed = &crash{requests: n, after: after}
+}
+
+// kill ends the process now.
+func (l *life) kill(why string) {
+	l.mu.Lock()
+	if l.dead {
+		l.mu.Unlock()
+		return
+	}
+	l.dead = true
+	l.goOn()
+	l.connect()
+	l.mu.Unlock()
+	l.end(why)
+}
+
+func (l *life) suspend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.resume == nil && !l.dead {
+		l.resume = make(chan struct{})
+	}
+}
+
+func (l *life) unsuspend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.goOn()
+}
+
+func (l *life) goOn() {
+	if l.resume != nil {
+		close(l.resume)
+		l.resume = nil
+	}
+}
+
+// block cuts the process off from the store; unblock ends that.
+func (l *life) block() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.blocked {
+		l.blocked, l.healed = true, make(chan struct{})
+	}
+}
+
+func (l *life) unblock() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.connect()
+}
+
+func (l *life) connect() {
+	if l.blocked {
+		l.blocked = false
+		close(l.healed)
+	}
+}
+
+// pass returns when the process may go on, an error when it may not.
+func (l *life) pass(ctx context.Context, toStore bool) error {
+	for {
+		l.mu.Lock()
+		dead, wait := l.dead, l.resume
+		if wait == nil && toStore && l.blocked {
+			wait = l.healed
+		}
+		l.mu.Unlock()
+		switch {
+		case dead:
+			// A loop that does not mind errors should still see time pass.
+			_ = pass(ctx, time.Millisecond)
+			return errDead
+		case wait == nil:
+			return nil
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// strike reports whether the process dies at this request, and whether after it.
+func (l *life) strike() (now, after bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.armed == nil {
+		return false, false
+	}
+	if l.armed.requests > 0 {
+		l.armed.requests--
+		return false, false
+	}
+	after = l.armed.after
+	l.armed = nil
+	return true, after
+}
+
+// request makes one request in the name of the process.
+func (l *life) request(ctx context.Context, toStore bool, what string, do func() error) error {
+	if err := l.pass(ctx, toStore); err != nil {
+		return err
+	}
+	now, after := l.strike()
+	if now && !after {
+		l.kill("before " + what)
+		return errDead
+	}
+	err := do()
+	if now {
+		l.kill("after " + what)
+		return errDead
+	}
+	if stopped := l.pass(ctx, toStore); stopped != nil {
+		return stopped // it took effect; its reply found nobody
+	}
+	return err
+}
+
+// mortalStore is the store as one life sees it.
+type mortalStore struct {
+	inner object.Store
+	life  *life
+}
+
+var _ object.Store = mortalStore{}
+
+func (s mortalStore) do(ctx context.Context, verb, key string, f func() error) error {
+	err := s.life.request(ctx, true, verb+" "+key, f)
+	if errors.Is(err, errDead) || err != nil && ctx.Err() != nil && !errors.Is(err, object.ErrUnknown) {
+		return fmt.Errorf("%s %s: %w: %w", verb, key, object.ErrUnknown, err)
+	}
+	return err
+}
+
+// Get implements object.Store.
+func (s mortalStore) Get(ctx context.Context, key string) (o object.Object, err error) {
+	err = s.do(ctx, "get", key, func() (err error) { o, err = s.inner.Get(ctx, key); return err })
+	return o, err
+}
+
+// List implements object.Store.
+func (s mortalStore) List(ctx context.Context, prefix, token string) (p object.Page, err error) {
+	err = s.do(ctx, "list", prefix, func() (err error) { p, err = s.inner.List(ctx, prefix, token); return err })
+	return p, err
+}
+
+// Put implements object.Store.
+func (s mortalStore) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (tag object.ETag, err error) {
+	err = s.do(ctx, "put", key, func() (err error) { tag, err = s.inner.Put(ctx, key, body, pre); return err })
+	return tag, err
+}
+
+// Delete implements object.Store.
+func (s mortalStore) Delete(ctx context.Context, key string) error {
+	return s.do(ctx, "delete", key, func() error { return s.inner.Delete(ctx, key) })
+}
+
+// mortalProvider is the provider as one life sees it. An act begins when its
+// guard has permitted it; a process can be suspended between the two.
+type mortalProvider struct {
+	*fake.Provider
+	life  *life
+	book  *book
+	world *fake.World
+	name  string
+}
+
+var (
+	_ provider.Provider = mortalProvider{}
+	_ provider.Watcher  = mortalProvider{}
+)
+
+// guarded has the beginning of every mutation noted, and a process suspended
+// right after it.
+func (p mortalProvider) guarded(ctx context.Context, create fleet.InstanceID) context.Context {
+	return provider.WithGuard(ctx, func(inner context.Context) error {
+		if err := provider.Permit(ctx); err != nil {
+			return err
+		}
+		p.book.act(p.name)
+		if create != "" {
+			p.book.create(create, p.world.VMs())
+		}
+		return p.life.pass(inner, false)
+	})
+}
+
+// Create implements provider.Provider.
+func (p mortalProvider) Create(ctx context.Context, spec provider.Spec) (vm provider.VM, err error) {
+	err = p.life.request(ctx, false, "create "+string(spec.ID), func() (err error) {
+		vm, err = p.Provider.Create(p.guarded(ctx, spec.ID), spec)
+		return err
+	})
+	return vm, err
+}
+
+// Delete implements provider.Provider.
+func (p mortalProvider) Delete(ctx context.Context, ref provider.Ref) error {
+	return p.life.request(ctx, false, "delete "+string(ref.ID), func() error {
+		return p.Provider.Delete(p.guarded(ctx, ""), ref)
+	})
+}
+
+// Get implements provider.Provider.
+func (p mortalProvider) Get(ctx context.Context, ref provider.Ref) (vm provider.VM, err error) {
+	err = p.life.request(ctx, false, "get "+string(ref.ID), func() (err error) { vm, err = p.Provider.Get(ctx, ref); return err })
+	return vm, err
+}
+
+// List implements provider.Provider.
+func (p mortalProvider) List(ctx context.Context) (vms []provider.VM, err error) {
+	err = p.life.request(ctx, false, "list", func() (err error) { vms, err = p.Provider.List(ctx); return err })
+	return vms, err
+}
+
+// Watch implements provider.Watcher. A suspended process reads its events late.
+func (p mortalProvider) Watch(ctx context.Context, fn func(provider.Event)) error {
+	return p.Provider.Watch(ctx, func(e provider.Event) {
+		if p.life.pass(ctx, false) == nil {
+			fn(e)
+		}
+	})
+}

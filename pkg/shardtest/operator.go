@@ -1,0 +1,119 @@
+package shardtest
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/secrets"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// operatorAddr is the host that operators call from.
+const operatorAddr = "172.16.0.1"
+
+// operator is a client of the shard with an operator's certificate, which the
+// cluster's CA is made to issue behind everybody's back. One goroutine calls.
+type operator struct {
+	shard  *Shard
+	host   *Host
+	rand   *random
+	client *rpc.Client
+}
+
+func newOperator(s *Shard) *operator {
+	return &operator{shard: s, host: s.network.Host(operatorAddr), rand: newRandom(s.opts.Seed, "operator")}
+}
+
+// connect makes the client once the cluster has a CA.
+func (o *operator) connect(ctx context.Context) error {
+	if o.client != nil {
+		return nil
+	}
+	sealed, err := secrets.Open(secrets.Config{
+		Provider: "object-storage", Prefix: "cluster/secret/", Key: secrets.KeySource{Provider: "env", Source: "K"},
+		Store: o.shard.mem, Random: o.rand, LookupEnv: func(string) (string, bool) { return encryptionKey, true },
+	})
+	if err != nil {
+		return err
+	}
+	trust, err := secrets.Load(ctx, secrets.BootstrapConfig{Store: o.shard.mem, Secrets: sealed})
+	if err != nil {
+		return err
+	}
+	pair, err := o.certificate(trust)
+	if err != nil {
+		return err
+	}
+	endpoint := pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(trust.Bundle, pair), Now: time.Now}
+	var addrs []string
+	for _, v := range o.shard.servers {
+		addrs = append(addrs, v.addr+":8993")
+	}
+	o.client, err = rpc.NewClient(rpc.ClientConfig{
+		Addrs: addrs, UserAgent: "sim", Random: o.rand.Float, Dialer: o.host.Dial,
+		TLS: func(host string) *tls.Config { return endpoint.Client(host, shardID) },
+	})
+	return err
+}
+
+func (o *operator) certificate(trust secrets.Trust) (*pki.Keypair, error) {
+	key, err := pki.GenerateKey(o.rand)
+	if err != nil {
+		return nil, err
+	}
+	id, err := fleet.NewID(fleet.OperatorKind, time.Now(), o.rand)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := trust.CA.IssueOperator(pki.ClientRequest{
+		Tenant: fleet.DefaultTenant, ID: string(id), PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: 90 * 24 * time.Hour,
+	}, o.rand)
+	if err != nil {
+		return nil, err
+	}
+	return pki.NewKeypair(cert, key)
+}
+
+func (o *operator) close() {
+	if o.client != nil {
+		o.client.Close()
+	}
+}
+
+// call makes one call, repeated while nobody leads, for as long as patience.
+func call[T any](o *operator, patience time.Duration, do func(context.Context, nstancev1.OperatorServiceClient) (T, error)) (T, error) {
+	var answer T
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := o.connect(ctx); err != nil {
+		return answer, fmt.Errorf("connect: %w", err)
+	}
+	err := o.client.Do(ctx, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+		answer, err = do(ctx, nstancev1.NewOperatorServiceClient(cc))
+		return err
+	})
+	return answer, err
+}
+
+// groups are the shard's groups as its leader sees them.
+func (o *operator) groups(patience time.Duration) ([]*nstancev1.GroupStatus, error) {
+	answer, err := call(o, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) (*nstancev1.ListGroupsResponse, error) {
+		return c.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
+	})
+	return answer.GetGroups(), err
+}
+
+// instances are the shard's instances as its leader sees them.
+func (o *operator) instances(patience time.Duration) ([]*nstancev1.InstanceStatus, error) {
+	answer, err := call(o, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) (*nstancev1.ListInstancesResponse, error) {
+		return c.ListInstances(ctx, &nstancev1.ListInstancesRequest{})
+	})
+	return answer.GetInstances(), err
+}

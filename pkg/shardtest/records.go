@@ -1,0 +1,66 @@
+package shardtest
+
+import (
+	"encoding/json"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/plan"
+)
+
+func (b *book) wroteInstance(key string, body []byte) {
+	var i fleet.Instance
+	if err := json.Unmarshal(body, &i); err != nil {
+		b.violate("%s can't be read: %v", key, err)
+		return
+	}
+	old, known := b.records[i.ID]
+	who := lifeOf(i.Writer)
+	switch {
+	case b.gone[i.ID]:
+		b.violate("the id %s is used again", i.ID)
+	case known && i.Epoch < old.Epoch:
+		b.violate("the record of %s went back from epoch %d to %d", i.ID, old.Epoch, i.Epoch)
+	case known && i.Phase != old.Phase && !old.Phase.CanMove(i.Phase):
+		b.violate("%s moved from %s to %s", i.ID, old.Phase, i.Phase)
+	case !known && i.Phase != fleet.Pending:
+		b.violate("%s begins its life %s", i.ID, i.Phase)
+	}
+	if i.PublicKeySHA256 != "" {
+		if spent, ok := b.keys[i.ID]; ok && spent != i.PublicKeySHA256 {
+			b.violate("the nonce of %s was accepted for two keys", i.ID)
+		}
+		b.keys[i.ID] = i.PublicKeySHA256
+	}
+	if !known {
+		b.timeline.Say(who, "records %s of %s: pending%s", i.ID, group(i), because(i))
+	} else if i.Phase != old.Phase {
+		b.timeline.Say(who, "records %s of %s: %s to %s%s", i.ID, group(i), old.Phase, i.Phase, because(i))
+		b.judgeReason(i)
+	}
+	b.records[i.ID] = i
+}
+
+func group(i fleet.Instance) string {
+	name := i.Group
+	if i.Tenant != fleet.DefaultTenant {
+		name = i.Tenant + "/" + name
+	}
+	if i.OnDemand {
+		name += " (on demand)"
+	}
+	return name
+}
+
+func because(i fleet.Instance) string {
+	if i.Reason == "" || i.Phase == fleet.Running || i.Phase == fleet.Deleted {
+		return ""
+	}
+	return ", " + i.Reason
+}
+
+// judgeReason refuses what a takeover or an invalid config must never cause.
+func (b *book) judgeReason(i fleet.Instance) {
+	if i.Reason == plan.ReasonDrift && !b.drifts {
+		b.violate("%s is rotated, and nobody changed what machines are built with", i.ID)
+	}
+}

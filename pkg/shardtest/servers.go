@@ -1,0 +1,174 @@
+package shardtest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/provider"
+	nstanceserver "github.com/nstance/nstance/pkg/server"
+)
+
+// server is one server's place: a host, and the life that runs on it, if any.
+type server struct {
+	shard  *Shard
+	name   string
+	addr   string
+	starts int
+	life   *life // of the last start; nil: it was never started
+	stop   context.CancelFunc
+	done   chan struct{} // closed when the last start has ended
+}
+
+// running reports whether a process runs there.
+func (v *server) running() bool {
+	if v.done == nil {
+		return false
+	}
+	select {
+	case <-v.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// wait returns when no process runs there any more.
+func (v *server) wait() {
+	if v.done != nil {
+		<-v.done
+	}
+}
+
+// lifeName names one start of a server, in elections, calls and timelines.
+func (v *server) lifeName() string { return fmt.Sprintf("%s-%d", v.name, v.starts) }
+
+// start starts the server anew, once the process before has ended.
+func (v *server) start() {
+	v.wait()
+	v.starts++
+	name, host := v.lifeName(), v.shard.network.Host(v.addr)
+	host.Up()
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &life{end: func(why string) {
+		v.shard.Timeline.Say(name, "dies %s", why)
+		cancel()
+		host.Down(true)
+	}}
+	done := make(chan struct{})
+	v.life, v.stop, v.done = l, cancel, done
+	v.shard.Timeline.Say(name, "starts")
+	c := v.config(name, l, host)
+	go func() {
+		defer close(done)
+		err := nstanceserver.Run(ctx, c)
+		cancel()
+		if err != nil && ctx.Err() == nil || err != nil && !dead(l) {
+			v.shard.Timeline.Say(name, "ends by itself: %v", err)
+		}
+		host.Down(true)
+	}()
+}
+
+func dead(l *life) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dead
+}
+
+func (v *server) config(name string, l *life, host *Host) nstanceserver.Config {
+	s := v.shard
+	var registration, agent []string
+	for n := range s.opts.Servers {
+		registration = append(registration, fmt.Sprintf("192.168.0.%d:8992", n+1))
+		agent = append(agent, fmt.Sprintf("192.168.0.%d:8994", n+1))
+	}
+	return nstanceserver.Config{
+		Shard: shardID, ID: name, AdvertiseHost: v.addr, Version: "sim",
+		InstanceRegistrationAddrs: registration, InstanceAgentAddrs: agent,
+		Store: mortalStore{s.store, l},
+		OpenProvider: func(scope provider.Scope, _ config.Provider) (provider.Provider, error) {
+			return mortalProvider{s.world.Open(scope, name), l, s.book, s.world, name}, nil
+		},
+		Listen: host.Listen, Dial: host.Dial,
+		Getenv: getenv, Now: time.Now, Random: newRandom(s.opts.Seed, name),
+		Logger: slog.New(&logs{shard: s, actor: name}),
+	}
+}
+
+// stopped is what SIGTERM does; it returns when the process has ended.
+func (v *server) terminate() {
+	if v.running() {
+		v.shard.Timeline.Say(v.lifeName(), "is told to stop")
+		v.stop()
+		v.wait()
+		v.shard.Timeline.Say(v.lifeName(), "has stopped")
+	}
+}
+
+// suspend stops the process for a while: nothing that it does reaches anybody.
+func (v *server) suspend() {
+	v.shard.network.Host(v.addr).Suspend()
+	v.life.suspend()
+}
+
+func (v *server) resume() {
+	v.life.unsuspend()
+	v.shard.network.Host(v.addr).Resume()
+}
+
+// logs turns the lines of a log that tell the story into the timeline's, and all
+// of them when that is wanted.
+type logs struct {
+	shard *Shard
+	actor string
+	attrs []slog.Attr
+}
+
+var _ slog.Handler = (*logs)(nil)
+
+// Enabled implements slog.Handler.
+func (h *logs) Enabled(_ context.Context, level slog.Level) bool {
+	return h.shard.opts.Logs || level >= slog.LevelInfo
+}
+
+// Handle implements slog.Handler.
+func (h *logs) Handle(_ context.Context, r slog.Record) error {
+	if told := story(r.Message); told != "" && !h.shard.opts.Logs {
+		h.shard.Timeline.Say(h.actor, "%s", told)
+	}
+	if h.shard.opts.Logs {
+		var b strings.Builder
+		for _, a := range h.attrs {
+			fmt.Fprintf(&b, " %s", a)
+		}
+		r.Attrs(func(a slog.Attr) bool { fmt.Fprintf(&b, " %s", a); return true })
+		h.shard.Timeline.Say(h.actor, "log: %s %s%s", r.Level, r.Message, b.String())
+	}
+	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (h *logs) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &logs{shard: h.shard, actor: h.actor, attrs: append(append([]slog.Attr(nil), h.attrs...), attrs...)}
+}
+
+// WithGroup implements slog.Handler.
+func (h *logs) WithGroup(string) slog.Handler { return h }
+
+// story is what a line of a log says that a reader of the timeline should know.
+func story(message string) string {
+	switch message {
+	case "ready to act":
+		return "is ready to act"
+	case "term is over":
+		return "leads no more"
+	case "the shard's config can't run, the last accepted one does":
+		return "finds an invalid config and runs the last accepted one"
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,119 @@
+package shardtest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// server by its name; it must be one of the shard's.
+func (s *Shard) server(name string) (*server, error) {
+	for _, v := range s.servers {
+		if v.name == name {
+			return v, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no server %q: want one of the first %d letters", name, len(s.servers))
+}
+
+// Start starts a server that does not run.
+func (s *Shard) Start(name string) error {
+	v, err := s.server(name)
+	if err != nil {
+		return err
+	}
+	if v.running() && !dead(v.life) {
+		return fmt.Errorf("server %s runs already", name)
+	}
+	v.start()
+	return nil
+}
+
+// settleStep is how often a shard is looked at while it settles.
+const settleStep = 5 * time.Second
+
+// Settle waits until the shard is as everybody wants it: one leader, every group
+// at its size, every agent connected, no machine without a record and no record
+// without a machine. The error says what was still wrong after the time given.
+func (s *Shard) Settle(within time.Duration) error {
+	deadline := time.Now().Add(within)
+	for {
+		err := s.settled()
+		if err == nil {
+			s.Timeline.Say("driver", "the shard has settled")
+			return nil
+		}
+		if time.Now().After(deadline) {
+			s.Timeline.Say("driver", "the shard has not settled: %v", err)
+			return fmt.Errorf("the shard has not settled within %s: %s", within, s.Timeline.Name(err.Error()))
+		}
+		time.Sleep(settleStep)
+	}
+}
+
+func (s *Shard) settled() error {
+	groups, err := s.operator.groups(settleStep)
+	if err != nil {
+		return fmt.Errorf("nobody leads: %w", err)
+	}
+	var wrong []string
+	for _, g := range groups {
+		if g.GetActualSize() != g.GetSize() || g.GetPendingSize() != 0 || g.GetDrainingSize() != 0 {
+			wrong = append(wrong, fmt.Sprintf("group %s wants %d and has %d, %d pending, %d draining",
+				g.GetKey(), g.GetSize(), g.GetActualSize(), g.GetPendingSize(), g.GetDrainingSize()))
+		}
+	}
+	wrong = append(wrong, s.disagreements()...)
+	if len(wrong) > 0 {
+		return errors.New(strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// disagreements are the records without a machine, the machines without a
+// record, and the agents that do not report.
+func (s *Shard) disagreements() (wrong []string) {
+	made := map[fleet.InstanceID]bool{}
+	for _, vm := range s.world.VMs() {
+		if vm.State.Exists() {
+			made[vm.ID] = true
+		}
+	}
+	for _, i := range s.book.instances() {
+		switch i.Phase {
+		case fleet.Running:
+			if !made[i.ID] {
+				wrong = append(wrong, fmt.Sprintf("%s is %s and has no machine", i.ID, i.Phase))
+			}
+			delete(made, i.ID)
+		case fleet.Deleted:
+		default:
+			wrong = append(wrong, fmt.Sprintf("%s is %s", i.ID, i.Phase))
+			delete(made, i.ID)
+		}
+	}
+	for id := range made {
+		wrong = append(wrong, fmt.Sprintf("%s has a machine and no record", id))
+	}
+	slices.Sort(wrong)
+	return append(wrong, s.silent()...)
+}
+
+// silent are the instances whose agent is not connected.
+func (s *Shard) silent() (wrong []string) {
+	all, err := s.operator.instances(settleStep)
+	if err != nil {
+		return []string{"list instances: " + err.Error()}
+	}
+	for _, i := range all {
+		if i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING && !i.GetConnected() {
+			wrong = append(wrong, i.GetId()+" is running and its agent is not connected")
+		}
+	}
+	return wrong
+}

@@ -1,0 +1,156 @@
+package shardtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/mem"
+	"github.com/nstance/nstance/pkg/object/objecttest"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/fake"
+)
+
+// Options describe a shard to simulate.
+type Options struct {
+	Seed    uint64
+	Servers int // 1 to 3, named a, b, c
+	// Calm makes everything take one fixed time, so that a script's timeline is
+	// the same whoever runs it.
+	Calm bool
+	// Logs adds every line that servers and agents log to the timeline.
+	Logs bool
+	// Dir is where agents keep their files.
+	Dir      string
+	Settings Settings
+}
+
+// Shard is a whole shard. Make it, use it and Close it inside one synctest
+// bubble. Its methods are for one goroutine, the driver's.
+type Shard struct {
+	Timeline *Timeline
+
+	opts     Options
+	network  *Network
+	book     *book
+	mem      *mem.Store
+	store    *objecttest.Faults
+	world    *fake.World
+	settings Settings
+	servers  []*server
+	operator *operator
+
+	stop func() // ends the watch of machines
+	work sync.WaitGroup
+
+	mu       sync.Mutex
+	machines map[string]*machine // by provider id
+	closing  bool
+}
+
+// New makes a shard whose servers are not started yet.
+func New(o Options) (*Shard, error) {
+	if o.Servers < 1 || o.Servers > 3 {
+		return nil, fmt.Errorf("make a shard: %d servers: want 1 to 3", o.Servers)
+	}
+	s := &Shard{
+		Timeline: NewTimeline(), opts: o, settings: o.Settings,
+		mem: mem.New(mem.Config{HashETags: true}), machines: map[string]*machine{},
+	}
+	s.network = NewNetwork(o.Seed, time.Millisecond/2, 2*time.Millisecond)
+	if o.Calm {
+		s.network = NewNetwork(o.Seed, time.Millisecond, time.Millisecond)
+	}
+	s.book = newBook(s.Timeline)
+	s.store = objecttest.NewFaults(recorder{s.mem, s.book, &sync.Mutex{}}, nil)
+	s.fairWeather()
+	s.world = fake.New(s.worldConfig())
+	if err := s.PutConfig(o.Settings); err != nil {
+		return nil, err
+	}
+	for n := range o.Servers {
+		s.servers = append(s.servers, &server{shard: s, name: string(rune('a' + n)), addr: fmt.Sprintf("192.168.0.%d", n+1)})
+	}
+	s.operator = newOperator(s)
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stop = cancel
+	s.work.Go(func() { s.watchMachines(ctx) })
+	return s, nil
+}
+
+func (s *Shard) worldConfig() fake.Config {
+	c := fake.Config{
+		Seed: s.opts.Seed, OnCall: s.onCall, Remember: time.Minute,
+		CreateLatency: fake.Span{Min: 100 * time.Millisecond, Max: time.Second}, DeleteLatency: fake.Span{Min: 50 * time.Millisecond, Max: 500 * time.Millisecond},
+		GetLatency: fake.Span{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond}, ListLatency: fake.Span{Min: 20 * time.Millisecond, Max: 200 * time.Millisecond},
+		Boot: fake.Span{Min: 5 * time.Second, Max: 40 * time.Second}, Shutdown: fake.Span{Min: time.Second, Max: 20 * time.Second},
+		LandsAfterCancel: 0.5,
+	}
+	if s.opts.Calm {
+		c.CreateLatency, c.DeleteLatency = fake.Fixed(200*time.Millisecond), fake.Fixed(100*time.Millisecond)
+		c.GetLatency, c.ListLatency = fake.Fixed(20*time.Millisecond), fake.Fixed(50*time.Millisecond)
+		c.Boot, c.Shutdown, c.LandsAfterCancel = fake.Fixed(10*time.Second), fake.Fixed(5*time.Second), 0
+	}
+	return c
+}
+
+func (s *Shard) onCall(c fake.Call) {
+	if c.Op == fake.OpCreate || c.Op == fake.OpDelete {
+		s.Timeline.Say(c.By, "asks the provider to %s %s", c.Op, c.Ref.ID)
+	}
+}
+
+// fairWeather makes the store answer soon, and always.
+func (s *Shard) fairWeather() {
+	if s.opts.Calm {
+		s.store.Set(objecttest.Always(objecttest.Outcome{Latency: 10 * time.Millisecond}))
+		return
+	}
+	s.store.Set(objecttest.Seeded(s.opts.Seed, objecttest.Rates{Latency: 30 * time.Millisecond}))
+}
+
+// PutConfig writes the static config, as a person or Terraform would.
+func (s *Shard) PutConfig(c Settings) error {
+	s.settings = c
+	r := recorder{s.mem, s.book, &sync.Mutex{}}
+	if _, err := r.Put(context.Background(), configKey(), []byte(c.Text()), object.Always()); err != nil {
+		return fmt.Errorf("put config: %w", err)
+	}
+	return nil
+}
+
+// scope is the one that the shard's provider is opened for.
+func scope() provider.Scope { return provider.Scope{ClusterID: clusterID, Shard: shardID} }
+
+// Violations are the broken invariants found so far.
+func (s *Shard) Violations() []string { return s.book.found() }
+
+// Close ends everything that runs. It must be called before the bubble ends.
+func (s *Shard) Close() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	for _, one := range s.servers {
+		if one.life != nil {
+			one.life.kill("at the end")
+		}
+	}
+	for _, one := range s.servers {
+		one.wait()
+	}
+	s.operator.close()
+	s.stop()
+	for _, m := range s.allMachines() {
+		m.end("at the end", false, true)
+	}
+	s.work.Wait()
+	s.store.Wait()
+	// Connections and timers of what has ended.
+	time.Sleep(time.Minute)
+	if s.opts.Dir != "" {
+		os.RemoveAll(s.opts.Dir)
+	}
+}

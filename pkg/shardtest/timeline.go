@@ -1,0 +1,108 @@
+package shardtest
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// Entry is one line of a Timeline.
+type Entry struct {
+	At    time.Duration // since the start
+	Actor string
+	Text  string
+}
+
+// String is the line as people read it.
+func (e Entry) String() string {
+	return fmt.Sprintf("%12s  %-10s %s", clock(e.At), e.Actor, e.Text)
+}
+
+func clock(d time.Duration) string {
+	d = d.Round(time.Millisecond)
+	return fmt.Sprintf("%02d:%02d:%02d.%03d", int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60, d.Milliseconds()%1000)
+}
+
+// Timeline is what happened in a shard, told by all who took part. Ids of
+// instances are replaced by i1, i2, … in the order of their first mention. Safe
+// for concurrent use.
+type Timeline struct {
+	start time.Time
+
+	mu      sync.Mutex
+	entries []Entry
+	names   map[string]string
+}
+
+// NewTimeline begins now.
+func NewTimeline() *Timeline {
+	return &Timeline{start: time.Now(), names: map[string]string{}}
+}
+
+// idPattern finds ids and, in keys of the store, their other form.
+var idPattern = regexp.MustCompile(`\b[a-z]{3}0[0-9a-hjkmnp-tv-z]{25}\b|\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}-[a-z]{3}\b`)
+
+// Say adds a line.
+func (t *Timeline) Say(actor, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.entries = append(t.entries, Entry{At: time.Since(t.start), Actor: t.rename(actor), Text: t.rename(text)})
+}
+
+// Name is what an id is called.
+func (t *Timeline) Name(id string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rename(id)
+}
+
+func (t *Timeline) rename(text string) string {
+	return idPattern.ReplaceAllStringFunc(text, func(id string) string {
+		id = canonical(id)
+		if kind := id[:3]; kind == "run" || kind == "prb" || kind == "opr" {
+			return kind
+		}
+		name, ok := t.names[id]
+		if !ok {
+			name = fmt.Sprintf("i%d", len(t.names)+1)
+			t.names[id] = name
+		}
+		return name
+	})
+}
+
+// Entries are all lines, in the order of time.
+func (t *Timeline) Entries() []Entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := slices.Clone(t.entries)
+	slices.SortStableFunc(all, func(a, b Entry) int {
+		return cmp.Compare(a.At, b.At)
+	})
+	return all
+}
+
+// String is the whole timeline, one line each.
+func (t *Timeline) String() string {
+	var b strings.Builder
+	for _, e := range t.Entries() {
+		b.WriteString(e.String())
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// canonical is the id, however it was written.
+func canonical(id string) string {
+	if parsed, err := fleet.ParseStorageKey(id); err == nil {
+		return string(parsed)
+	}
+	return id
+}
