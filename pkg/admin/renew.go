@@ -116,16 +116,13 @@ func (i *Identity) exchange(ctx context.Context, s Shard, userAgent string) erro
 // is stored already.
 func (i *Identity) nextKey() (ed25519.PrivateKey, error) {
 	path := filepath.Join(i.dir, nextKeyFile)
-	if body, err := os.ReadFile(path); err == nil {
-		key, err := pki.ParsePrivateKey(body)
-		switch {
-		case err != nil: // torn by hand: a new one takes its place
-		case pki.CheckPair(i.endpoint.Source.Keypair().Certificate(), key) != nil:
+	if key := storedKey(path); key != nil {
+		if !pki.PublicKey(key).Equal(i.endpoint.Source.Keypair().Certificate().PublicKey) {
 			return key, nil
-		default: // the renewal before was cut short at its last step
-			if err := i.promoteKey(); err != nil {
-				return nil, err
-			}
+		}
+		// The renewal before was cut short at its last step.
+		if err := i.promoteKey(); err != nil {
+			return nil, err
 		}
 	}
 	key, err := pki.GenerateKey(rand.Reader)
@@ -137,6 +134,19 @@ func (i *Identity) nextKey() (ed25519.PrivateKey, error) {
 		return nil, err
 	}
 	return key, replaceFile(path, text, 0o600)
+}
+
+// storedKey is the key in a file; nil when there is none that can be used.
+func storedKey(path string) ed25519.PrivateKey {
+	body, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	key, err := pki.ParsePrivateKey(body)
+	if err != nil {
+		return nil
+	}
+	return key
 }
 
 func (i *Identity) ask(ctx context.Context, s Shard, userAgent string, key ed25519.PrivateKey) (granted *nstancev1.Identity, err error) {

@@ -117,7 +117,8 @@ func (a *agent) renewed(ctx context.Context, client *rpc.Client) {
 
 func (a *agent) notRenewed(ctx context.Context, cert *x509.Certificate, err error, wait time.Duration) {
 	if a.expired() {
-		a.config.Logger.LogAttrs(ctx, slog.LevelError, expiredText(cert.NotAfter), slog.Any("error", err), slog.Duration("retry_in", wait))
+		a.config.Logger.LogAttrs(ctx, slog.LevelError, "the certificate has ended, and the nonce to get another with is spent: "+onlyTheClock,
+			slog.Any("error", err), slog.Time("certificate_expired", cert.NotAfter), slog.Duration("retry_in", wait))
 		return
 	}
 	a.config.Logger.LogAttrs(ctx, slog.LevelWarn, "could not renew the certificate yet", slog.Any("error", err),
@@ -130,7 +131,8 @@ func (a *agent) expired() bool {
 	return a.config.Now().After(a.identity.source.Keypair().Certificate().NotAfter)
 }
 
+const onlyTheClock = "if the clock of this machine is right it can't come back, and the server puts another instance in its place"
+
 func expiredText(end time.Time) string {
-	return fmt.Sprintf("the certificate ended at %s, and the nonce to get another with is spent: "+
-		"if the clock of this machine is right it can't come back, and the server puts another instance in its place", end.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("the certificate ended at %s, and the nonce to get another with is spent: %s", end.UTC().Format(time.RFC3339), onlyTheClock)
 }

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -235,7 +234,7 @@ func TestCrashInARenewal(t *testing.T) {
 		return map[string]string{"identity.key": w.file("identity.key"), "identity.crt": w.file("identity.crt"), "ca.crt": w.file("ca.crt")}
 	}
 	for name, left := range map[string]func(was, is map[string]string) map[string]string{
-		"before the request": func(was, is map[string]string) map[string]string {
+		"before the request": func(_, is map[string]string) map[string]string {
 			return map[string]string{"identity.key.next": is["identity.key"]}
 		},
 		"after the CAs": func(_, is map[string]string) map[string]string {
@@ -308,7 +307,7 @@ func TestExpiredWhileDown(t *testing.T) {
 		p = w.start(c)
 		settle(6 * time.Hour)
 		p.end()
-		for _, want := range []string{"level=ERROR", "the certificate ended at", "nonce to get another with is spent"} {
+		for _, want := range []string{"level=ERROR", "the certificate has ended", "nonce to get another with is spent"} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log does not say %q", want)
 			}
@@ -378,7 +377,7 @@ func TestServersOfEitherCA(t *testing.T) {
 	for _, reversed := range []bool{false, true} {
 		t.Run(fmt.Sprint(reversed), func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				var key ed25519.PrivateKey = must(pki.GenerateKey(rand.Reader))(t)
+				key := must(pki.GenerateKey(rand.Reader))(t)
 				next := must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: key, Now: time.Now(), Random: rand.Reader}))(t)
 				bundle := pki.NewBundle(w.ca.Certificate(), next.Certificate())
 				if reversed {

@@ -129,17 +129,6 @@ func (m *metadata) value(w http.ResponseWriter, path string) {
 	io.WriteString(w, value)
 }
 
-func (m *metadata) count(request string) (n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, a := range m.asked {
-		if a == request {
-			n++
-		}
-	}
-	return n
-}
-
 func (m *metadata) requests() int { m.mu.Lock(); defer m.mu.Unlock(); return len(m.asked) }
 
 // watching is a watch under way.
