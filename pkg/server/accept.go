@@ -67,6 +67,7 @@ func (t *term) accept(ctx context.Context, c acceptedConfig, commit func(swap fu
 			before = append(before, last.shard)
 		}
 		keep := func(ctx context.Context) error {
+			t.static.unrecord()
 			if err := t.server.recordApplied(ctx, c, last, t.fence); err != nil {
 				return err
 			}

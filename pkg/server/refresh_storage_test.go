@@ -85,6 +85,39 @@ func TestRefreshUnfenced(t *testing.T) {
 	p.awaitSize("web", 1)
 }
 
+// TestRefreshTakenBack: a config that was kept but never ran is not the one that
+// was accepted last any more when the one that runs is back in its place.
+func TestRefreshTakenBack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.config["MORE"] = `"request_timeout": "300ms",`
+	s.putConfig(shardID)
+	p := s.start()
+	s.populate(p)
+	p.awaitSize("web", 2)
+	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+		if strings.HasPrefix(r.Key, "leader/") && r.Verb == object.VerbPut {
+			return objecttest.Outcome{Fault: objecttest.Dropped}
+		}
+		return objecttest.Outcome{}
+	})
+	time.Sleep(150 * time.Millisecond) // more than the fence window
+	good := s.get(configAt)
+	s.replace(`"size": 2`, `"size": 1`)
+	_, err := p.refresh()
+	refused(t, err, codes.Unavailable)
+	if s.get(appliedAt) == good {
+		t.Fatal("it was not kept")
+	}
+	s.store.Set(nil)
+	s.put(configAt, good)
+	eventually(t, "the refresh is answered", func() error { _, err := p.refresh(); return err })
+	if s.get(appliedAt) != good {
+		t.Error("who takes over on a broken config would run what was taken back")
+	}
+	p.awaitSize("web", 2)
+}
+
 // TestRefreshLostReplies loses the store's reply to the write of applied/, once
 // applied and once not.
 func TestRefreshLostReplies(t *testing.T) {

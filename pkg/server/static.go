@@ -40,6 +40,15 @@ func (s *static) now() acceptedConfig      { return *s.running.Load() }
 func (s *static) shard() *config.Shard     { return s.running.Load().shard }
 func (s *static) swap(next acceptedConfig) { s.running.Store(&next) }
 
+// unrecord notes that applied/ may hold another config than the one that runs from
+// here on, until one is swapped in that is recorded: if that never comes about,
+// whoever finds config/ as it runs now has to record it again.
+func (s *static) unrecord() {
+	now := s.now()
+	now.recorded = false
+	s.swap(now)
+}
+
 // appliedConfig is the last config that the shard accepted.
 type appliedConfig struct {
 	shard *config.Shard // nil: there is none, or none that can be read
