@@ -149,8 +149,12 @@ func TestRefreshRefusesAnInvalidConfig(t *testing.T) {
 			if after := s.mustGroup(p, "web"); after.GetEtag() != group.GetEtag() {
 				t.Errorf("the group went from %v to %v", group, after)
 			}
-			if st := p.configStatus(); !st.GetRunningApplied() || len(st.GetViolations()) != len(c.want) {
+			st := p.configStatus()
+			if !st.GetRunningApplied() || len(st.GetViolations()) != len(c.want) {
 				t.Errorf("status: %v", st)
+			}
+			if there := name != "gone"; (st.GetEtag() != "") != there || (st.GetLastModified() != nil) != there {
+				t.Errorf("status of what is in the bucket: %v", st)
 			}
 			p.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
 				return e.GetReason() == server.ReasonConfig

@@ -18,8 +18,10 @@ func (s *Service) GetConfigStatus(ctx context.Context, _ *nstancev1.GetConfigSta
 	}
 	c := shard.Config()
 	resp := &nstancev1.GetConfigStatusResponse{
-		Etag: c.ETag, LastModified: timestamppb.New(c.LastModified), Size: c.Size, RunningApplied: c.RunningApplied,
-		RestartRequired: c.RestartRequired,
+		Etag: c.ETag, Size: c.Size, RunningApplied: c.RunningApplied, RestartRequired: c.RestartRequired,
+	}
+	if !c.LastModified.IsZero() { // else there is none in the bucket
+		resp.LastModified = timestamppb.New(c.LastModified)
 	}
 	for _, v := range c.Violations {
 		resp.Violations = append(resp.Violations, &nstancev1.Violation{Field: v.Field, Description: v.Description})
