@@ -34,24 +34,6 @@ func (d *decision) aged(age time.Duration) *member {
 	return m
 }
 
-// retireOnDemand ends an on-demand instance that has reached its age, and every
-// one of a group that is on its way out.
-func (d *decision) retireOnDemand(i *Instance) bool {
-	if !i.OnDemand || i.Busy {
-		return false
-	}
-	age := d.view.Settings.OnDemandAge
-	switch {
-	case d.view.Group.Removed:
-		d.remove(i, ReasonGroupRemoved)
-	case age > 0 && i.Phase == fleet.Running && d.due(i.ID.Time().Add(age)):
-		d.remove(i, ReasonOnDemandExpired)
-	default:
-		return false
-	}
-	return true
-}
-
 // calm reports whether the group is complete and nothing is on its way out.
 func (d *decision) calm() bool {
 	return len(d.live) >= d.size && d.unhealthy == 0 && d.draining == 0 && !d.replacing

@@ -6,14 +6,15 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// settle takes the ids out of the leaving list that are gone for good.
+// settle takes the ids out of the leaving list that are gone for good, and those
+// of on-demand instances, which were never the group's to give up.
 func (d *decision) settle() {
 	if len(d.leaving) == 0 {
 		return
 	}
 	here := make(map[fleet.InstanceID]bool)
 	for n := range d.view.Instances {
-		if i := &d.view.Instances[n]; d.leaving[i.ID] && i.Phase != fleet.Deleted {
+		if i := &d.view.Instances[n]; d.leaving[i.ID] && !i.OnDemand && i.Phase != fleet.Deleted {
 			here[i.ID] = true
 		}
 	}

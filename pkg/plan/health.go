@@ -8,9 +8,7 @@ func (d *decision) doom(i *Instance, c Condition) string {
 	if c.Lost {
 		return c.Reason
 	}
-	if !i.OnDemand { // nobody replaces one of those when it falls silent
-		d.at(c.Worsens)
-	}
+	d.at(c.Worsens)
 	if d.leaving[i.ID] {
 		return ReasonLeaving
 	}

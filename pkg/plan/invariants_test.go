@@ -106,7 +106,10 @@ func broken(v plan.View, actions []plan.Action) string {
 			switch a.Reason {
 			case plan.ReasonScaleDown:
 				scaled++
-			case plan.ReasonUnhealthy, plan.ReasonDrift, plan.ReasonExpired, plan.ReasonForcedExpiry:
+			case plan.ReasonReplaceAsked, plan.ReasonUnhealthy, plan.ReasonDrift, plan.ReasonExpired, plan.ReasonForcedExpiry:
+				if i.Phase != fleet.Running {
+					break // nothing is lost with it
+				}
 				replaced++
 				if others := c.ready - readyOf(v, i); others < c.size-(c.unhealthy-unhealthyOf(v, i)) {
 					return "a replacement before the others are ready"
@@ -146,7 +149,7 @@ func replacing(v plan.View) bool {
 			return false
 		}
 		switch i.Drain.Reason {
-		case plan.ReasonUnhealthy, plan.ReasonDrift, plan.ReasonExpired, plan.ReasonForcedExpiry:
+		case plan.ReasonReplaceAsked, plan.ReasonUnhealthy, plan.ReasonDrift, plan.ReasonExpired, plan.ReasonForcedExpiry:
 			return true
 		default:
 			return false
@@ -202,6 +205,9 @@ func justified(v plan.View, i plan.Instance, a plan.Action) bool {
 
 // leaves reports whether a pending or running instance may go for this reason.
 func leaves(v plan.View, i plan.Instance, reason string) bool {
+	if reason == plan.ReasonDeleteAsked {
+		return i.OnDemand && i.RemovalAskedAt != nil
+	}
 	if v.Group.Disabled != "" {
 		return false
 	}
@@ -209,12 +215,14 @@ func leaves(v plan.View, i plan.Instance, reason string) bool {
 	switch reason {
 	case plan.ReasonScaleDown:
 		return c.live > c.size
+	case plan.ReasonReplaceAsked:
+		return !i.OnDemand && i.RemovalAskedAt != nil
 	case plan.ReasonGroupRemoved:
 		return v.Group.Removed
 	case plan.ReasonUnhealthy:
 		return i.Phase == fleet.Running && silent(v, i)
 	case plan.ReasonDrift:
-		return i.Hashes.Infra != v.Group.Hashes.Infra
+		return !i.OnDemand && i.Hashes.Infra != v.Group.Hashes.Infra
 	case plan.ReasonExpired:
 		return v.Settings.EligibleAge > 0 && v.Now.Sub(i.ID.Time()) >= v.Settings.EligibleAge
 	case plan.ReasonForcedExpiry:

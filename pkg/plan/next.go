@@ -55,6 +55,10 @@ func (d *decision) one(i *Instance) {
 // counted, so that it is replaced in the same decision; every other one fills a
 // place until its record says that it leaves.
 func (d *decision) active(i *Instance) {
+	if i.OnDemand {
+		d.onDemand(i)
+		return
+	}
 	if d.view.Group.Disabled != "" {
 		return
 	}
@@ -63,10 +67,7 @@ func (d *decision) active(i *Instance) {
 		d.remove(i, reason)
 		return
 	}
-	gone := d.giveUp(i) || d.retireOnDemand(i)
-	if i.OnDemand {
-		return
-	}
+	gone := d.giveUp(i) || d.dropAsked(i)
 	d.live = append(d.live, d.assess(i, c, gone || i.Busy))
 }
 

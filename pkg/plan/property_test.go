@@ -54,6 +54,9 @@ func anyInstance(t *rapid.T, n int) plan.Instance {
 	}).Draw(t, "phase"))
 	i.CreatedAt = created
 	i.OnDemand = rapid.IntRange(0, 5).Draw(t, "ondemand") == 0
+	if rapid.IntRange(0, 5).Draw(t, "asked") == 0 {
+		i.RemovalAskedAt = new(now)
+	}
 	i.Busy = rapid.IntRange(0, 4).Draw(t, "busy") == 0
 	i.VM = rapid.SampledFrom([]plan.VM{plan.VMAlive, plan.VMAlive, plan.VMAlive, plan.VMUnknown, plan.VMDown, plan.VMGone}).Draw(t, "vm")
 	i.Hashes.Infra = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "infra")

@@ -8,6 +8,8 @@ const (
 	ReasonReplacement         = "replacement" // the one more that comes before somebody leaves
 	ReasonLeaving             = "asked-to-leave"
 	ReasonGroupRemoved        = "group-removed"
+	ReasonReplaceAsked        = "asked-to-be-replaced" // a managed instance was deleted by its id
+	ReasonDeleteAsked         = "asked-to-be-deleted"  // an on-demand one was
 	ReasonUnhealthy           = "unhealthy"
 	ReasonVMDown              = "vm-down"
 	ReasonVMGone              = "vm-gone"
@@ -26,7 +28,7 @@ const (
 // replacement tells the reasons of which a group sees one at a time.
 func replacement(reason string) bool {
 	switch reason {
-	case ReasonUnhealthy, ReasonExpired, ReasonForcedExpiry, ReasonDrift:
+	case ReasonReplaceAsked, ReasonUnhealthy, ReasonExpired, ReasonForcedExpiry, ReasonDrift:
 		return true
 	default:
 		return false

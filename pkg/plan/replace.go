@@ -7,6 +7,7 @@ func (d *decision) chooseReplaced() {
 		return
 	}
 	for _, rule := range []func() (*member, string){
+		d.askedReplacement,
 		d.forcedExpiry,
 		d.unhealthyReplacement,
 		d.opportunisticExpiry,

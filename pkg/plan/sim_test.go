@@ -113,6 +113,9 @@ func (w *world) checkSettled(acts int) {
 	working := 0
 	for _, m := range w.machines {
 		switch {
+		case m.recorded && m.RemovalAskedAt != nil && m.Phase != fleet.Deleted:
+			w.fail("left over although asked out: %s, %s", name(m.ID), m.Phase)
+		case m.recorded && m.OnDemand && m.Phase == fleet.Running && m.alive && !w.group.Removed:
 		case m.recorded && m.Phase == fleet.Running && m.alive && m.up && m.Hashes.Infra == w.group.Hashes.Infra:
 			working++
 		case m.recorded && m.Phase == fleet.Deleted:

@@ -165,6 +165,8 @@ func parseInstanceWord(t *testing.T, i *plan.Instance, word string) {
 		i.RetryAt = now.Add(span(t, value))
 	case "ondemand":
 		i.OnDemand = true
+	case "asked":
+		i.RemovalAskedAt = new(now.Add(-time.Second))
 	case "acked":
 		i.Drain.AckedAt = new(now)
 	case "until":

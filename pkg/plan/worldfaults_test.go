@@ -11,7 +11,7 @@ import (
 
 // fault lets one thing happen.
 func (w *world) fault() {
-	switch w.rng.IntN(13) {
+	switch w.rng.IntN(15) {
 	case 0, 1:
 		w.group.Size = w.rng.IntN(6)
 		w.say("size %d", w.group.Size)
@@ -38,6 +38,10 @@ func (w *world) fault() {
 		}
 	case 12:
 		w.reconfigure()
+	case 13:
+		w.demand()
+	case 14:
+		w.askOut(w.pick(fleet.Pending, fleet.Running, fleet.Draining))
 	}
 }
 
@@ -65,6 +69,28 @@ func (w *world) ask(m *machine, smaller bool) {
 		w.group.Size--
 	}
 	w.say("%s is to leave, size %d", name(m.ID), w.group.Size)
+}
+
+// demand makes an on-demand instance: a record that nobody has acted on yet.
+func (w *world) demand() {
+	if w.group.Removed || w.group.Disabled != "" {
+		return
+	}
+	w.ids++
+	m := &machine{Instance: fleet.Instance{
+		ID: newID(w.now, w.ids), Tenant: "default", Group: "web", OnDemand: true, Phase: fleet.Pending,
+		CreatedAt: w.now, Epoch: uint64(w.term), Hashes: fleet.Hashes{Infra: "its own"},
+	}, recorded: true}
+	w.machines = append(w.machines, m)
+	w.say("%s is demanded", name(m.ID))
+}
+
+// askOut asks for the end of one instance, or for its replacement.
+func (w *world) askOut(m *machine) {
+	if m != nil {
+		m.RemovalAskedAt = new(w.now)
+		w.say("%s is asked out", name(m.ID))
+	}
 }
 
 // die takes a VM down or away. The connection breaks, and the leader asks.
