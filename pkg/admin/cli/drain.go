@@ -42,7 +42,7 @@ func (a *app) instanceDrain() *cobra.Command {
 			return err
 		}
 		if len(args) == 0 {
-			return a.listDraining(cmd, client, shards)
+			return a.listDraining(cmd, client, shards, only)
 		}
 		out := cmd.ErrOrStderr()
 		return client.Drain(cmd.Context(), shards, admin.DrainConfig{
@@ -51,13 +51,16 @@ func (a *app) instanceDrain() *cobra.Command {
 	})
 }
 
-func (a *app) listDraining(cmd *cobra.Command, client *admin.Client, shards []admin.Shard) error {
+// listDraining lists what drains and is not acknowledged, of those ids if there are
+// any.
+func (a *app) listDraining(cmd *cobra.Command, client *admin.Client, shards []admin.Shard, only []string) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
 	defer cancel()
 	all, err := client.ListInstances(ctx, shards, "", false)
 	draining := []admin.Instance{}
 	for _, i := range all {
-		if i.Phase == "draining" && (i.Drain == nil || i.Drain.AckedAt == nil) {
+		asked := len(only) == 0 || slices.Contains(only, i.ID)
+		if asked && i.Phase == "draining" && (i.Drain == nil || i.Drain.AckedAt == nil) {
 			draining = append(draining, i)
 		}
 	}

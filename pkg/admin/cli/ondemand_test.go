@@ -70,6 +70,10 @@ func TestInstanceDrainList(t *testing.T) {
 	s := c.shard("dev-1")
 	s.drains(drainingID)
 	s.drains(drainingID2)
+	one := decode[[]admin.Instance](t, c.run("instance", "drain", "--id", drainingID2, "-o", "json").want(t, cli.ExitOK).out)
+	if len(one) != 1 || one[0].ID != drainingID2 {
+		t.Errorf("draining, of one that was asked for: %+v", one)
+	}
 	c.run("instance", "ack", drainingID2).want(t, cli.ExitOK)
 	all := decode[[]admin.Instance](t, c.run("instance", "drain", "-o", "json").want(t, cli.ExitOK).out)
 	if len(all) != 1 || all[0].ID != drainingID {
