@@ -111,14 +111,8 @@ func (c Config) Validate() error {
 	if c.ID == "" {
 		bad("id", errors.New("is empty: want a name for this server, such as its host name"))
 	}
-	if err := bucket.CheckKind(c.StorageProvider); c.Store == nil && err != nil {
-		bad("storage-provider", err)
-	}
-	if c.Store == nil && c.StorageBucket == "" {
-		bad("storage-bucket", errors.New("is empty: want a bucket's name, or for the dir provider a directory"))
-	}
-	if c.CacheDir == "" && c.Store == nil {
-		bad("cache-dir", errors.New("is empty: want a directory"))
+	if c.Store == nil {
+		c.checkStorage(bad)
 	}
 	if life := c.Times.ClientCertificate; life != 0 && life < minClientCertificate {
 		bad("client-certificate-life", fmt.Errorf("%s is not valid: want at least %s", life, minClientCertificate))
@@ -127,6 +121,19 @@ func (c Config) Validate() error {
 		bad("advertise-host", err)
 	}
 	return errors.Join(errs...)
+}
+
+// checkStorage checks what names the real storage, and the cache beside it.
+func (c Config) checkStorage(bad func(flag string, err error)) {
+	if err := bucket.CheckKind(c.StorageProvider); err != nil {
+		bad("storage-provider", err)
+	}
+	if c.StorageBucket == "" {
+		bad("storage-bucket", errors.New("is empty: want a bucket's name, or for the dir provider a directory"))
+	}
+	if c.CacheDir == "" {
+		bad("cache-dir", errors.New("is empty: want a directory"))
+	}
 }
 
 // minClientCertificate leaves time to renew.
