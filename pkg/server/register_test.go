@@ -3,9 +3,7 @@ package server_test
 import (
 	"context"
 	"crypto/ed25519"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,11 +12,9 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/nonce"
-	"github.com/nstance/nstance/pkg/nonce/noncetest"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/pki"
-	"github.com/nstance/nstance/pkg/server"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -294,132 +290,4 @@ func TestRegisterDeleted(t *testing.T) {
 		_, err := p.registerWith(token, k)
 		refused(t, err, codes.PermissionDenied)
 	}
-}
-
-// TestRegisterOperator registers operators on whichever shard's leader.
-func TestRegisterOperator(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.putConfig("dev-2")
-	p := s.start().awaitLeading()
-	q := s.start(named("b"), func(c *server.Config) { c.Shard = "dev-2" }).awaitLeading()
-	other := nstancev1.NewRegistrationServiceClient(s.dialShard("dev-2", q.registrationAddr(), nil))
-	id, key := newID(t, fleet.OperatorKind), newKey(t)
-	claims := operatorClaims(id)
-	claims.Tenant = "prod"
-	req := &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), claims), PublicKey: publicPEM(t, key)}
-
-	for name, client := range map[string]nstancev1.RegistrationServiceClient{"first": p.registration(), "again": p.registration(), "on another shard": other} {
-		resp, err := client.RegisterOperator(within(t), req)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		cert, err := pki.ParseCertificate([]byte(resp.GetIdentity().GetCertificate()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		caller, err := pki.ParseCaller(cert, clusterID)
-		if err != nil || caller.Role != pki.RoleOperator || caller.Tenant != "prod" || caller.ID != string(id) {
-			t.Errorf("%s: certificate of %+v, %v", name, caller, err)
-		}
-	}
-	if keys := s.keys("cluster/operator/"); len(keys) != 1 || keys[0] != "cluster/operator/prod."+id.StorageKey()+".json" {
-		t.Errorf("records: %v", keys)
-	}
-	for name, client := range map[string]nstancev1.RegistrationServiceClient{"same shard": p.registration(), "other shard": other} {
-		_, err := client.RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: req.Nonce, PublicKey: publicPEM(t, newKey(t))})
-		refused(t, err, codes.PermissionDenied, "another key")
-		t.Log(name, ":", err)
-	}
-
-	_, err := p.registration().RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), claimsOf(newID(t, "knd"))), PublicKey: req.PublicKey})
-	refused(t, err, codes.PermissionDenied, "agent")
-	odd := operatorClaims(newID(t, "knd"))
-	_, err = p.registration().RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), odd), PublicKey: req.PublicKey})
-	refused(t, err, codes.PermissionDenied, "jti")
-	_, err = p.registration().RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), operatorClaims(newID(t, fleet.OperatorKind))), PublicKey: "x"})
-	refused(t, err, codes.InvalidArgument, "public_key")
-	if n := len(s.keys("cluster/operator/")); n != 1 {
-		t.Errorf("%d records", n)
-	}
-}
-
-// spender spends nonces by registering over the wire. The suite's names of keys
-// become keys.
-type spender struct {
-	t      *testing.T
-	site   *site
-	client nstancev1.RegistrationServiceClient
-}
-
-var _ nonce.Spender = spender{}
-
-// Spend implements nonce.Spender.
-func (s spender) Spend(ctx context.Context, claims nonce.Claims, key string, _ time.Time) error {
-	seed, err := hex.DecodeString(key)
-	if err != nil {
-		return err
-	}
-	public, token := publicPEM(s.t, ed25519.NewKeyFromSeed(seed)), mint(s.t, s.site.trust(), claims)
-	if claims.Kind == nonce.KindAgent {
-		_, err = s.client.RegisterAgent(ctx, &nstancev1.RegisterAgentRequest{Nonce: token, PublicKey: public})
-	} else {
-		_, err = s.client.RegisterOperator(ctx, &nstancev1.RegisterOperatorRequest{Nonce: token, PublicKey: public})
-	}
-	if status.Code(err) == codes.PermissionDenied && strings.Contains(err.Error(), "another key") {
-		return fmt.Errorf("%w: %w", nonce.ErrSpent, err)
-	}
-	return err
-}
-
-// TestNoncesAreSpentOnce holds both registrations to the contract of spending.
-func TestNoncesAreSpentOnce(t *testing.T) {
-	t.Run("operators", func(t *testing.T) {
-		t.Parallel()
-		s := newSite(t)
-		s.putConfig("dev-2")
-		p := s.start().awaitLeading()
-		q := s.start(named("b"), func(c *server.Config) { c.Shard = "dev-2" }).awaitLeading()
-		noncetest.Run(t, operatorClaims(newID(t, fleet.OperatorKind)), time.Now(), func(t *testing.T, _ nonce.Claims) (a, b nonce.Spender) {
-			for _, key := range s.keys("cluster/operator/") {
-				if err := s.inner.Delete(t.Context(), key); err != nil {
-					t.Fatal(err)
-				}
-			}
-			other := nstancev1.NewRegistrationServiceClient(s.dialShard("dev-2", q.registrationAddr(), nil))
-			return spender{t, s, p.registration()}, spender{t, s, other}
-		})
-	})
-	t.Run("agents", func(t *testing.T) {
-		t.Parallel()
-		s := newSite(t)
-		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 12 } }`
-		s.putConfig(shardID)
-		p := s.start().awaitLeading()
-		eventually(t, "machines", func() error {
-			if len(s.living()) < 12 {
-				return errors.New("not yet")
-			}
-			return nil
-		})
-		ids := s.living()
-		next := 0
-		// The suite spends the nonce that it is given; ours are of one instance each.
-		noncetest.Run(t, claimsOf(ids[0]), time.Now(), func(t *testing.T, _ nonce.Claims) (a, b nonce.Spender) {
-			next++
-			mine := forInstance{spender{t, s, p.registration()}, ids[next]}
-			return mine, mine
-		})
-	})
-}
-
-// forInstance spends the nonce of another instance than the suite asks for.
-type forInstance struct {
-	spender
-	id fleet.InstanceID
-}
-
-// Spend implements nonce.Spender.
-func (f forInstance) Spend(ctx context.Context, _ nonce.Claims, key string, now time.Time) error {
-	return f.spender.Spend(ctx, claimsOf(f.id), key, now)
 }
