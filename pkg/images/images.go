@@ -46,6 +46,9 @@ type Cache struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry
+	over    bool           // Run has ended: nothing is looked up any more
+	ended   chan struct{}  // closed then
+	flights sync.WaitGroup // the lookups under way
 }
 
 // entry is what is known of one image. Cache.mu guards it.
@@ -71,7 +74,12 @@ const (
 var ErrUnsupported = fmt.Errorf("the provider can't look images up: %w", provider.ErrUnsupported)
 
 // New returns an empty cache.
-func New(cfg Config) *Cache { return &Cache{cfg: cfg, entries: map[string]*entry{}} }
+func New(cfg Config) *Cache {
+	return &Cache{cfg: cfg, entries: map[string]*entry{}, ended: make(chan struct{})}
+}
+
+// errOver is what a lookup meets after Run.
+var errOver = errors.New("the term is over")
 
 // Resolve returns the ids of images by name, looking up those that are not known.
 // The error names each one that has no id, not even a fallback.
@@ -100,6 +108,10 @@ func (c *Cache) resolve(ctx context.Context, name string, image Image) (string, 
 				return id, nil
 			}
 			return "", err
+		}
+		if c.over {
+			c.mu.Unlock()
+			return "", errOver
 		}
 		flight := c.begin(ctx, name, e)
 		c.mu.Unlock()
@@ -130,26 +142,47 @@ func (e *entry) usable() string {
 }
 
 // begin looks an image up, unless somebody does already. The lookup outlives the
-// caller who gives up, since others may wait for it. c.mu is held.
+// caller who gives up, since others may wait for it, but not Run. c.mu is held.
 func (c *Cache) begin(ctx context.Context, name string, e *entry) <-chan struct{} {
 	if e.flight != nil {
 		return e.flight
 	}
 	flight := make(chan struct{})
 	e.flight = flight
-	go func() {
+	c.flights.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.Timeout())
 		defer cancel()
+		landed := make(chan struct{})
+		defer close(landed)
+		c.flights.Go(func() {
+			select {
+			case <-c.ended:
+				cancel()
+			case <-landed:
+			}
+		})
 		id, err := c.lookUp(ctx, e.image.Query)
 		c.mu.Lock()
 		report := c.landed(name, e, id, err)
+		if c.over {
+			report = nil
+		}
 		c.mu.Unlock()
 		if report != nil {
 			c.cfg.Report(name, report)
 		}
 		close(flight) // who waited finds it reported
-	}()
+	})
 	return flight
+}
+
+// end stops the lookups under way and waits for them.
+func (c *Cache) end() {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	close(c.ended)
+	c.flights.Wait()
 }
 
 func (c *Cache) lookUp(ctx context.Context, q provider.ImageQuery) (string, error) {
@@ -184,23 +217,12 @@ func (c *Cache) landed(name string, e *entry, id string, err error) error {
 	return fmt.Errorf("find images.%s, for which %s is used meanwhile: %w", name, use, err)
 }
 
-// Known returns the ids that can be used now, by name.
-func (c *Cache) Known() map[string]string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known := make(map[string]string, len(c.entries))
-	for name, e := range c.entries {
-		if id := e.usable(); id != "" {
-			known[name] = id
-		}
-	}
-	return known
-}
-
 // Run keeps the images that are used up to date until ctx ends: what is not known
 // is looked up within a minute, what is known at every interval, and what nobody
-// uses any more is forgotten.
+// uses any more is forgotten. It is called once, and when it returns nothing is
+// looked up any more, for nobody.
 func (c *Cache) Run(ctx context.Context, used func() map[string]Image) {
+	defer c.end()
 	for {
 		c.refresh(ctx, used())
 		next := time.NewTimer(min(step, c.cfg.Interval()))

@@ -185,6 +185,33 @@ func TestProviderThatHangsOrCannot(t *testing.T) {
 	})
 }
 
+// What was begun for a term ends with it: nothing is asked for, and nothing
+// reported, in the name of one that is over.
+func TestNothingGoesOnAfterRun(t *testing.T) {
+	bubble(t, func(t *testing.T, r *room) {
+		r.world.FailNext(fake.OpImage, 1, fake.Fault{Hang: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { r.Run(ctx, func() map[string]images.Image { return nil }) })
+		wanted := map[string]images.Image{"os": image("debian-*", "")}
+		done.Go(func() {
+			if _, err := r.Resolve(t.Context(), wanted); err == nil {
+				t.Error("a lookup that hangs found something")
+			}
+		})
+		time.Sleep(time.Second)
+		began := time.Now()
+		cancel()
+		done.Wait()
+		if took := time.Since(began); took > 0 || len(r.problems()) != 0 {
+			t.Errorf("the lookup went on for %v, problems %v", took, r.problems())
+		}
+		if _, err := r.Resolve(t.Context(), wanted); err == nil || r.lookups() != 1 {
+			t.Errorf("after the end: %v, %d lookups", err, r.lookups())
+		}
+	})
+}
+
 func TestUnusedImagesAreNotLookedUp(t *testing.T) {
 	bubble(t, func(t *testing.T, r *room) {
 		if _, err := r.Resolve(t.Context(), map[string]images.Image{"old": image("debian-01", "")}); err != nil {
