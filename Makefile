@@ -78,7 +78,7 @@ vulncheck: ## Check for known vulnerabilities, where the database can be reached
 
 .PHONY: e2e
 e2e: build ## Tell the stories of the main job with real processes (and containers where an engine answers)
-	$(GO) test -tags integration -count=1 -timeout 25m -v ./integration/mainjob
+	$(GO) test -tags integration -count=1 -timeout 40m -v ./integration/mainjob
 
 .PHONY: bench
 bench: build ## Print every figure we measure ourselves by
