@@ -138,15 +138,12 @@ func (i *Identity) nextKey() (ed25519.PrivateKey, error) {
 
 // storedKey is the key in a file; nil when there is none that can be used.
 func storedKey(path string) ed25519.PrivateKey {
-	body, err := os.ReadFile(path)
-	if err != nil {
-		return nil
+	if body, err := os.ReadFile(path); err == nil {
+		if key, err := pki.ParsePrivateKey(body); err == nil {
+			return key
+		}
 	}
-	key, err := pki.ParsePrivateKey(body)
-	if err != nil {
-		return nil
-	}
-	return key
+	return nil
 }
 
 func (i *Identity) ask(ctx context.Context, s Shard, userAgent string, key ed25519.PrivateKey) (granted *nstancev1.Identity, err error) {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 )
@@ -32,10 +33,7 @@ type GroupKey struct {
 
 func (k GroupKey) String() string { return k.Tenant + "/" + k.Name }
 
-// Less orders keys by tenant, then name.
-func (k GroupKey) Less(o GroupKey) bool {
-	if k.Tenant != o.Tenant {
-		return k.Tenant < o.Tenant
-	}
-	return k.Name < o.Name
+// Compare orders keys by tenant, then name, as cmp.Compare does.
+func (k GroupKey) Compare(o GroupKey) int {
+	return cmp.Or(cmp.Compare(k.Tenant, o.Tenant), cmp.Compare(k.Name, o.Name))
 }

@@ -30,7 +30,7 @@ func TestCheckName(t *testing.T) {
 
 func TestGroupKey(t *testing.T) {
 	a, b, c := fleet.GroupKey{Tenant: "a", Name: "z"}, fleet.GroupKey{Tenant: "b", Name: "a"}, fleet.GroupKey{Tenant: "b", Name: "b"}
-	if !a.Less(b) || !b.Less(c) || b.Less(a) || c.Less(b) || a.Less(a) {
+	if a.Compare(b) >= 0 || b.Compare(c) >= 0 || b.Compare(a) <= 0 || c.Compare(b) <= 0 || a.Compare(a) != 0 {
 		t.Error("keys do not order by tenant, then name")
 	}
 	if a.String() != "a/z" {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -21,7 +20,7 @@ func (t *term) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (prov
 	now := s.cfg.Now()
 	g, err := t.static.shard().ForInstance(g, i)
 	if err != nil {
-		return provider.Spec{}, fmt.Errorf("build instance %s: %w", i.ID, err)
+		return provider.Spec{}, err
 	}
 	token, err := nonce.Mint(s.trust.NonceKey, nonce.Claims{
 		Kind: nonce.KindAgent, Subject: string(i.ID), ClusterID: s.trust.ClusterID, Tenant: i.Tenant, Shard: s.cfg.Shard,
@@ -29,19 +28,19 @@ func (t *term) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (prov
 		ExpiresAt: now.Add(time.Duration(t.static.shard().Server.GarbageCollection.RegistrationTimeout)),
 	})
 	if err != nil {
-		return provider.Spec{}, fmt.Errorf("build instance %s: %w", i.ID, err)
+		return provider.Spec{}, err
 	}
 	facts := t.facts(i, g, token)
 	if facts.Image, err = t.images.Resolve(ctx, t.imagesOf(g)); err != nil {
-		return provider.Spec{}, fmt.Errorf("build instance %s: %w", i.ID, err)
+		return provider.Spec{}, err
 	}
 	args, err := config.RenderArgs(g.Args, facts)
 	if err != nil {
-		return provider.Spec{}, fmt.Errorf("build instance %s: %w", i.ID, err)
+		return provider.Spec{}, err
 	}
 	userdata, err := config.RenderUserdata(g.Userdata, facts)
 	if err != nil {
-		return provider.Spec{}, fmt.Errorf("build instance %s: %w", i.ID, err)
+		return provider.Spec{}, err
 	}
 	return provider.Spec{
 		ID: i.ID, Hostname: string(i.ID), Arch: g.Arch, InstanceType: instanceType(i, g),

@@ -34,18 +34,7 @@ func (s operatorShard) Keys() []fleet.GroupKey {
 			keys[i.GroupKey()] = true
 		}
 	}
-	return slices.SortedFunc(maps.Keys(keys), compareKeys)
-}
-
-func compareKeys(a, b fleet.GroupKey) int {
-	switch {
-	case a.Less(b):
-		return -1
-	case b.Less(a):
-		return 1
-	default:
-		return 0
-	}
+	return slices.SortedFunc(maps.Keys(keys), fleet.GroupKey.Compare)
 }
 
 func (s operatorShard) GroupETag(key fleet.GroupKey) string { return s.wanted.ETag(key) }

@@ -160,7 +160,7 @@ func (w *wanted) Group(key fleet.GroupKey) (fleet.Group, bool) {
 func (w *wanted) Keys() []fleet.GroupKey {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	return slices.SortedFunc(maps.Keys(w.groups), compareKeys)
+	return slices.SortedFunc(maps.Keys(w.groups), fleet.GroupKey.Compare)
 }
 
 // ETag changes with every change of a group's definition.

@@ -32,10 +32,10 @@ type Config struct {
 	Provider string // docker | process
 	Standby  bool   // a hot standby for dev-1
 	// Life is that of client certificates; 0: the server's default.
-	Life time.Duration
-	Host     string // the address agents dial
-	Out      io.Writer
-	Logger   *slog.Logger
+	Life   time.Duration
+	Host   string // the address agents dial
+	Out    io.Writer
+	Logger *slog.Logger
 }
 
 // stopGrace is how long a process may take to end before it is killed.

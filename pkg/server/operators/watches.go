@@ -54,7 +54,7 @@ func NewWatches(cfg WatchesConfig) *Watches {
 	w := &Watches{cfg: cfg}
 	w.groups = watch.NewHub(watch.Config[fleet.GroupKey, *nstancev1.GroupStatus]{
 		Keys: cfg.Shard.Keys, Look: w.lookGroup, Digest: func(g *nstancev1.GroupStatus) watch.Digest { return digest(g) },
-		Compare: compareGroups, Initial: func(*nstancev1.GroupStatus) bool { return true },
+		Compare: fleet.GroupKey.Compare, Initial: func(*nstancev1.GroupStatus) bool { return true },
 		TellGone: true, MaxPending: maxPendingKeys,
 	})
 	w.instances = watch.NewHub(watch.Config[fleet.InstanceID, *nstancev1.InstanceStatus]{
@@ -149,15 +149,4 @@ func digest(m proto.Message) watch.Digest {
 	// it always encodes.
 	body, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	return sha256.Sum256(body)
-}
-
-func compareGroups(a, b fleet.GroupKey) int {
-	switch {
-	case a.Less(b):
-		return -1
-	case b.Less(a):
-		return 1
-	default:
-		return 0
-	}
 }
