@@ -48,11 +48,12 @@ func (l *Loop) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	}
 	// A create that was asked for already is repeated in the same subnet: there
 	// the provider knows it again.
-	repeated := recorded && x.record.Provider.Subnet != ""
-	if x.record.Provider.Subnet == "" {
-		if err := l.settle(ctx, x, spec, recorded); err != nil {
-			return unlessRecorded(recorded, x), err
-		}
+	repeated := recorded && askedFor(x.record)
+	switch err := l.settle(ctx, x, spec, recorded); {
+	case err != nil && givenUp(x.record, repeated, err):
+		return l.abandon(ctx, x, err)
+	case err != nil:
+		return unlessRecorded(recorded, x), err
 	}
 	if !recorded {
 		if _, err := l.cfg.Ledger.Create(ctx, x.record); err != nil {
@@ -68,19 +69,23 @@ func (l *Loop) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	l.mu.Unlock()
 	switch {
 	case err == nil:
-		if err := l.created(ctx, x, vm, asked); err != nil {
-			return unnoted, err
-		}
-		return made, nil
-	case provider.Definite(err) && !recorded:
-		return l.abandon(ctx, x, err)
+		return l.created(ctx, x, vm, asked)
+	case provider.Definite(err) && !recorded, givenUp(x.record, repeated, err):
+		return l.abandon(ctx, x, createProblem(x, err))
 	case provider.Definite(err) && !repeated:
-		return unclear, createProblem(x, errors.Join(err, l.assign(ctx, x, "")))
+		return unclear, createProblem(x, errors.Join(err, l.withdraw(ctx, x)))
 	default:
 		// That a repeated create was refused does not tell what became of the
 		// first one, so the id stays until it is answered or gives up registering.
 		return unclear, createProblem(x, err)
 	}
+}
+
+// givenUp reports whether an on-demand instance ends with a create that failed.
+// Another id is no way out, since whoever asked for it knows this one; so it is
+// tried again unless the failure says that nothing was made and nothing will be.
+func givenUp(r fleet.Instance, repeated bool, err error) bool {
+	return r.OnDemand && !repeated && provider.Definite(err) && !errors.Is(err, provider.ErrThrottled)
 }
 
 // unlessRecorded is the outcome of a create that never got as far as its record.
@@ -131,11 +136,14 @@ func (l *Loop) createIn(ctx context.Context, spec provider.Spec, subnet string) 
 // created puts the VM into the record. When that fails the VM is there all the
 // same: the create is repeated, which answers with the VM; if its agent registers
 // first, a sweep adopts it.
-func (l *Loop) created(ctx context.Context, x *launch, vm provider.VM, asked time.Time) error {
+func (l *Loop) created(ctx context.Context, x *launch, vm provider.VM, asked time.Time) (outcome, error) {
 	l.mu.Lock()
 	l.observeCreate(x.record, vm, asked)
 	l.mu.Unlock()
-	return l.adopt(ctx, x.record.ID, vm)
+	if err := l.adopt(ctx, x.record.ID, vm); err != nil {
+		return unnoted, err
+	}
+	return made, nil
 }
 
 // observeCreate takes over the state that a create answered with. It is no proof
@@ -161,9 +169,8 @@ func (l *Loop) adopt(ctx context.Context, id fleet.InstanceID, vm provider.VM) e
 	return nil
 }
 
-// abandon leaves a tombstone of an instance that was never made.
-func (l *Loop) abandon(ctx context.Context, x *launch, cause error) (outcome, error) {
-	err := createProblem(x, cause)
+// abandon leaves a tombstone of an instance that was never made, err being why.
+func (l *Loop) abandon(ctx context.Context, x *launch, err error) (outcome, error) {
 	if ctx.Err() != nil {
 		return unclear, err
 	}

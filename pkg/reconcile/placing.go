@@ -16,14 +16,17 @@ import (
 // before the provider is asked, and a create moves on to another subnet only when
 // it knows that nothing of it can be in the one before.
 
-// settle finds the subnet of a create that nobody was asked for yet, and has its
+// settle finds the subnet of a create that was asked for in none yet, and has its
 // record, if it is written already, say so.
 func (l *Loop) settle(ctx context.Context, x *launch, spec provider.Spec, recorded bool) error {
+	if x.record.Provider.Subnet != "" {
+		return nil
+	}
 	subnet, err := l.place(ctx, x.group, spec.InstanceType)
 	if err != nil {
 		return createProblem(x, err)
 	}
-	if recorded && subnet != "" {
+	if recorded {
 		return l.assign(ctx, x, subnet)
 	}
 	l.inSubnet(x, subnet)
@@ -72,17 +75,40 @@ func (l *Loop) create(ctx context.Context, x *launch, spec provider.Spec, repeat
 	return provider.VM{}, fmt.Errorf("subnet pool %s: %w", x.group.SubnetPool, provider.ErrNoCapacity)
 }
 
-// assign writes into a record where its VM is asked for, before it is. An empty
-// subnet says that nothing that was asked for can still come.
+// askedFor reports whether a record's create may have been called already. An
+// on-demand record is written before anybody knows where its VM will be, and says
+// by its time of attempt that it was, so that this holds without subnets too.
+func askedFor(r fleet.Instance) bool {
+	return r.Provider.Subnet != "" || (r.OnDemand && r.Provider.CreateAttemptedAt != nil)
+}
+
+// assign writes into a record where its VM is asked for, before it is.
 func (l *Loop) assign(ctx context.Context, x *launch, subnet string) error {
-	if x.record.Provider.Subnet == subnet {
+	now := time.Now().UTC()
+	return l.locate(ctx, x, subnet, &now)
+}
+
+// withdraw writes into a record that nothing that was asked for can still come.
+func (l *Loop) withdraw(ctx context.Context, x *launch) error { return l.locate(ctx, x, "", nil) }
+
+func (l *Loop) locate(ctx context.Context, x *launch, subnet string, at *time.Time) error {
+	p := x.record.Provider
+	timed := x.record.OnDemand // others have had the time of their attempt from the beginning
+	if p.Subnet == subnet && (!timed || (p.CreateAttemptedAt == nil) == (at == nil)) {
 		return nil
 	}
-	err := l.rewrite(ctx, x, func(i *fleet.Instance) { i.Provider.Subnet = subnet })
-	if err != nil {
+	change := func(i *fleet.Instance) {
+		i.Provider.Subnet = subnet
+		if timed {
+			i.Provider.CreateAttemptedAt = at
+		}
+	}
+	if err := l.rewrite(ctx, x, change); err != nil {
 		return err
 	}
-	l.inSubnet(x, subnet)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(&x.record)
 	return nil
 }
 

@@ -145,16 +145,22 @@ func (l *Loop) ended(x *launch, out outcome, now time.Time) {
 	l.release(x)
 	t := l.track(x.record.ID)
 	t.busy, x.active = false, false
+	// What an on-demand instance comes to says nothing about the group's creates: it
+	// may have been asked for with another instance type.
+	failed, worked := l.createFailed, func() { delete(l.backoffs, x.group.Key) }
+	if x.record.OnDemand {
+		failed, worked = func(fleet.Group, time.Time, time.Time) {}, func() {}
+	}
 	switch out {
 	case made:
-		delete(l.backoffs, x.group.Key)
+		worked()
 		t.failures, t.retryAt = 0, time.Time{}
 	case unnoted: // the store's failure says nothing about the group's creates
-		delete(l.backoffs, x.group.Key)
+		worked()
 		t.failures++
 		t.retryAt = now.Add(stepLadder().delay(t.failures))
 	case unclear:
-		l.createFailed(x.group, x.began, now)
+		failed(x.group, x.began, now)
 		t.failures++
 		t.retryAt = now.Add(createLadder().delay(t.failures))
 	case unrecorded: // the store's failure says nothing about the group's creates
@@ -162,7 +168,7 @@ func (l *Loop) ended(x *launch, out outcome, now time.Time) {
 		x.retryAt = now.Add(stepLadder().delay(t.failures))
 		x.triedAt, x.unlisted = now, false
 	default:
-		l.createFailed(x.group, x.began, now)
+		failed(x.group, x.began, now)
 	}
 	if out != unrecorded {
 		delete(l.launching, x.record.ID)
