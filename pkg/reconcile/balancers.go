@@ -22,6 +22,9 @@ const (
 	// leaveFor is for how long at most a deletion waits for an instance to be
 	// deregistered, counted from when it was first to be.
 	leaveFor = time.Minute
+	// giveUpAfter is for how long at least it is tried to deregister an instance
+	// of which no record is left.
+	giveUpAfter = time.Hour
 	// rereadTargets is how often it is looked up who is registered.
 	rereadTargets = time.Hour
 )
@@ -85,16 +88,13 @@ func (l *Loop) balance(ctx context.Context, v plan.View, defined bool) {
 	// balancers: who is registered stays until it leaves.
 	frozen := !defined || v.Group.Removed || v.Group.Disabled != ""
 	wishes := wishesOf(v, frozen)
-	for _, i := range v.Instances {
-		if wishes[i.ID] != in {
-			continue
-		}
-		for target := range targets {
-			b.seat(key, seat{i.ID, target}, refOf(i.Instance))
-		}
-	}
+	b.invite(v, wishes, targets)
 	for _, s := range slices.SortedFunc(maps.Keys(b.seats[key]), compareSeats) {
 		w, there := wishes[s.id]
+		if x := b.seats[key][s]; !there && x.givenUp(v.Now) {
+			b.drop(key, s)
+			continue
+		}
 		if _, wanted := targets[s.target]; !there || !wanted && !frozen {
 			w = out
 		}
@@ -102,6 +102,18 @@ func (l *Loop) balance(ctx context.Context, v plan.View, defined bool) {
 	}
 	if b.settled(key, targets) {
 		l.solved(key)
+	}
+}
+
+// invite makes seats for those that are to be registered.
+func (b *balancers) invite(v plan.View, wishes map[fleet.InstanceID]wish, targets map[string]string) {
+	for _, i := range v.Instances {
+		if wishes[i.ID] != in {
+			continue
+		}
+		for target := range targets {
+			b.seat(v.Group.Key, seat{i.ID, target}, refOf(i.Instance))
+		}
 	}
 }
 

@@ -371,32 +371,3 @@ func TestProviderWithoutLoadBalancersSaysSo(t *testing.T) {
 		}
 	})
 }
-
-// TestManyRegistrationsAreBounded: a large group does not open a call for each.
-func TestManyRegistrationsAreBounded(t *testing.T) {
-	bubble(t, fake.Config{AsideLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
-		s.balanced(www, extra)
-		s.size(web, 50)
-		s.lead()
-		pass(time.Minute)
-		s.expectRegistered(www, s.machines(web, fleet.Running))
-		calls := s.world.Calls(fake.OpRegister)
-		for _, c := range calls {
-			under := 0
-			for _, o := range calls {
-				if !o.Start.After(c.Start) && o.End.After(c.Start) {
-					under++
-				}
-				if o != c && o.Ref == c.Ref && o.Target == c.Target && o.Start.Before(c.End) && c.Start.Before(o.End) {
-					t.Fatalf("two calls for %s and %s at one time", c.Ref.ID, c.Target)
-				}
-			}
-			if under > 8 {
-				t.Fatalf("%d calls under way at one time", under)
-			}
-		}
-		if len(calls) != 100 {
-			t.Errorf("%d registrations", len(calls))
-		}
-	})
-}

@@ -39,6 +39,13 @@ type sitter struct {
 	leavingAt  time.Time // when it was first to be out
 }
 
+// givenUp reports whether the seat of an instance of which no record is left was
+// tried to be cleared for long enough: what refuses for good is not asked for
+// ever.
+func (x *sitter) givenUp(now time.Time) bool {
+	return !x.busy && x.want == out && now.Sub(x.leavingAt) >= giveUpAfter
+}
+
 // standing is whether an instance is registered with a target.
 type standing int
 
