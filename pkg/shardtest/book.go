@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/election"
@@ -32,27 +31,18 @@ type book struct {
 	holder     election.Record
 	acted      uint64 // the highest epoch that began an act
 	actor      string // whose
-	drifts     bool   // the infra of some group changed: rotations are in order
-	static     *config.Shard
+	promises   promises
+	static     *config.Shard // what config/ holds, when that is valid
+	applied    *config.Shard // what applied/ holds
 	dynamic    config.Dynamic
-	sizes      map[fleet.GroupKey][]sized
+	wanted     map[fleet.GroupKey][]*want
 }
-
-// sized is a group's size from a moment on.
-type sized struct {
-	at   time.Time
-	size int
-}
-
-// sizeMemory is how long a size may still be acted on after it changed: a leader
-// that could not read the new one, or one whose writes are slow.
-const sizeMemory = 15 * time.Minute
 
 func newBook(t *Timeline) *book {
 	return &book{
 		timeline: t, records: map[fleet.InstanceID]fleet.Instance{}, gone: map[fleet.InstanceID]bool{},
 		doomed: map[fleet.InstanceID]bool{}, attempted: map[fleet.InstanceID]bool{}, keys: map[fleet.InstanceID]string{},
-		requests: map[string]string{}, epochs: map[string]uint64{}, sizes: map[fleet.GroupKey][]sized{},
+		requests: map[string]string{}, epochs: map[string]uint64{}, wanted: map[fleet.GroupKey][]*want{}, promises: newPromises(),
 	}
 }
 
@@ -87,42 +77,22 @@ func (b *book) wrote(key string, body []byte) {
 		b.wroteLeader(body)
 	case "request":
 		b.wroteRequest(key, body)
-	case "config", "applied":
+	case "config":
 		if shard, err := config.Parse(body); err == nil {
 			b.static = shard
-			b.resize()
+			b.rewant()
+		}
+	case "applied":
+		if shard, err := config.Parse(body); err == nil {
+			b.applied = shard
+			b.rewant()
 		}
 	case "groups":
 		if d, err := config.ParseDynamic(body); err == nil {
 			b.dynamic = d
-			b.resize()
+			b.rewant()
 		}
 	}
-}
-
-func (b *book) resize() {
-	if b.static == nil {
-		return
-	}
-	groups, _ := b.static.Resolve(b.dynamic)
-	for key, g := range groups {
-		b.sizes[key] = append(b.sizes[key], sized{time.Now(), g.Size})
-	}
-}
-
-// most is the largest size that a leader may have in mind for a group.
-func (b *book) most(key fleet.GroupKey) (most int) {
-	list := b.sizes[key]
-	for n, s := range list {
-		until := time.Now()
-		if n+1 < len(list) {
-			until = list[n+1].at
-		}
-		if time.Since(until) <= sizeMemory {
-			most = max(most, s.size)
-		}
-	}
-	return most
 }
 
 func (b *book) wroteLeader(body []byte) {
@@ -181,12 +151,6 @@ func (b *book) doom(id fleet.InstanceID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.doomed[id] = true
-}
-
-func (b *book) driftAllowed() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.drifts = true
 }
 
 // instances are the records that there are, in the order of their ids.

@@ -139,7 +139,7 @@ func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 		}
 		if c != nil {
 			if err := pass(ctx, 2*h.network.min); err != nil {
-				c.Close()
+				_ = c.Close() // nobody has it
 				return nil, err
 			}
 			return c, nil

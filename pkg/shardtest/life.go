@@ -44,6 +44,13 @@ func (l *life) arm(n int, after bool) {
 	l.armed = &crash{requests: n, after: after}
 }
 
+// disarm takes back an arm that has not struck.
+func (l *life) disarm() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.armed = nil
+}
+
 // kill ends the process now.
 func (l *life) kill(why string) {
 	l.mu.Lock()

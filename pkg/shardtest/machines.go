@@ -3,11 +3,11 @@ package shardtest
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +25,10 @@ type machine struct {
 	addr  string
 	dir   string
 	rand  *random
+	// Its metadata service, and the address that it has there.
+	cloud  *cloud
+	inside string
+	ended  chan struct{} // closed when the machine is down for good
 
 	mu   sync.Mutex
 	down bool // for good
@@ -63,9 +67,14 @@ func (s *Shard) boot(vm provider.VM) error {
 	}
 	m := &machine{
 		shard: s, vm: vm, spec: spec, addr: vm.Addresses[0].String(), dir: filepath.Join(s.opts.Dir, vm.ProviderID),
-		rand: newRandom(s.opts.Seed, "machine "+s.Timeline.Name(string(vm.ID))),
+		rand: newRandom(s.opts.Seed, "machine "+s.Timeline.Name(string(vm.ID))), ended: make(chan struct{}),
 	}
 	m.host = s.network.Host(m.addr)
+	m.inside = "169" + strings.TrimPrefix(m.addr, "10")
+	var err error
+	if m.cloud, err = newCloud(s.network.Host(m.inside)); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(m.path("identity"), 0o700); err != nil {
 		return err
 	}
@@ -110,17 +119,20 @@ func (m *machine) run(ctx context.Context, done chan struct{}) {
 }
 
 func (m *machine) config() agent.Config {
-	b := m.spec.Bootstrap
+	b, where := m.spec.Bootstrap, "none"
+	if m.shard.opts.Spot {
+		where = "aws"
+	}
 	return agent.Config{
 		RegistrationAddrs: b.RegistrationAddrs, AgentAddrs: b.AgentAddrs, InstanceID: m.spec.ID, Kind: m.spec.ID.Kind(),
 		Hostname: m.spec.Hostname, IPv4: m.addr,
 		IdentityDir: m.path("identity"), KeysDir: m.path("keys"), RecvDir: m.path("recv"),
 		IdentityMode: 0o600, KeysMode: 0o640, RecvMode: 0o640,
-		ReportInterval: b.ReportInterval, SpotPollInterval: 2 * time.Second, Provider: "process", Version: "sim",
+		ReportInterval: b.ReportInterval, SpotPollInterval: 20 * time.Second, Provider: where, Version: "sim",
 		Logger: slog.New(&logs{shard: m.shard, actor: "agent " + string(m.spec.ID)}),
 		Now:    time.Now, Random: m.rand.Float, Entropy: m.rand,
 		Sample: func(context.Context) *nstancev1.Resources { return &nstancev1.Resources{} },
-		Dialer: m.host.Dial,
+		Dialer: m.dial,
 	}
 }
 
@@ -133,11 +145,13 @@ func (m *machine) end(why string, orderly, told bool) {
 		return
 	}
 	m.down = true
+	close(m.ended)
 	stop, done := m.stop, m.done
 	m.mu.Unlock()
 	m.shard.Timeline.Say("machine", "%s is down: %s", m.vm.ID, why)
 	m.shard.book.doom(m.vm.ID)
 	m.halt(stop, done, orderly, told)
+	m.cloud.close()
 	os.RemoveAll(m.dir)
 }
 
@@ -186,14 +200,4 @@ func (s *Shard) allMachines() []*machine {
 		return cmp.Or(cmp.Compare(a.vm.ID, b.vm.ID), cmp.Compare(a.vm.ProviderID, b.vm.ProviderID))
 	})
 	return all
-}
-
-// machineOf is the machine of an instance by its name in the timeline.
-func (s *Shard) machineOf(name string) (*machine, error) {
-	for _, m := range s.allMachines() {
-		if s.Timeline.Name(string(m.vm.ID)) == name {
-			return m, nil
-		}
-	}
-	return nil, fmt.Errorf("there is no machine of %s", name)
 }

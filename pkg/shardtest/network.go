@@ -166,3 +166,15 @@ func hash(parts ...string) uint64 {
 	}
 	return h.Sum64()
 }
+
+// HealAll lets all hosts reach each other again.
+func (n *Network) HealAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.links {
+		if l.cut {
+			l.cut = false
+			l.turn()
+		}
+	}
+}

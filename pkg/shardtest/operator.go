@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -25,11 +26,38 @@ type operator struct {
 	host   *Host
 	rand   *random
 	client *rpc.Client
+	jobs   chan func()
+	work   sync.WaitGroup // of the jobs given and not done
+	cancel context.CancelFunc
+	ctx    context.Context // ends with the simulation
 }
 
 func newOperator(s *Shard) *operator {
-	return &operator{shard: s, host: s.network.Host(operatorAddr), rand: newRandom(s.opts.Seed, "operator")}
+	ctx, cancel := context.WithCancel(context.Background())
+	o := &operator{
+		shard: s, host: s.network.Host(operatorAddr), rand: newRandom(s.opts.Seed, "operator"),
+		jobs: make(chan func(), maxSteps), ctx: ctx, cancel: cancel,
+	}
+	s.work.Go(o.serve)
+	return o
 }
+
+// serve makes the calls that were asked for, one after the other.
+func (o *operator) serve() {
+	for job := range o.jobs {
+		job()
+		o.work.Done()
+	}
+}
+
+// queue has a call made after those before it.
+func (o *operator) queue(job func()) {
+	o.work.Add(1)
+	o.jobs <- job
+}
+
+// idle returns when all calls that were asked for have been made.
+func (o *operator) idle() { o.work.Wait() }
 
 // connect makes the client once the cluster has a CA.
 func (o *operator) connect(ctx context.Context) error {
@@ -82,6 +110,9 @@ func (o *operator) certificate(trust secrets.Trust) (*pki.Keypair, error) {
 }
 
 func (o *operator) close() {
+	o.cancel()
+	close(o.jobs)
+	o.idle()
 	if o.client != nil {
 		o.client.Close()
 	}
@@ -90,7 +121,7 @@ func (o *operator) close() {
 // call makes one call, repeated while nobody leads, for as long as patience.
 func call[T any](o *operator, patience time.Duration, do func(context.Context, nstancev1.OperatorServiceClient) (T, error)) (T, error) {
 	var answer T
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(o.ctx, patience)
 	defer cancel()
 	if err := o.connect(ctx); err != nil {
 		return answer, fmt.Errorf("connect: %w", err)

@@ -22,6 +22,10 @@ func (b *book) wroteInstance(key string, body []byte) {
 		b.violate("the record of %s went back from epoch %d to %d", i.ID, old.Epoch, i.Epoch)
 	case known && i.Phase != old.Phase && !old.Phase.CanMove(i.Phase):
 		b.violate("%s moved from %s to %s", i.ID, old.Phase, i.Phase)
+	case known && old.RemovalAskedAt != nil && i.RemovalAskedAt == nil:
+		b.violate("the record of %s forgot that it is to be removed", i.ID)
+	case known && acked(old) && !acked(i):
+		b.violate("the record of %s forgot that its drain was acknowledged", i.ID)
 	case !known && i.Phase != fleet.Pending:
 		b.violate("%s begins its life %s", i.ID, i.Phase)
 	}
@@ -39,6 +43,8 @@ func (b *book) wroteInstance(key string, body []byte) {
 	}
 	b.records[i.ID] = i
 }
+
+func acked(i fleet.Instance) bool { return i.Drain != nil && i.Drain.AckedAt != nil }
 
 func group(i fleet.Instance) string {
 	name := i.Group
@@ -60,7 +66,7 @@ func because(i fleet.Instance) string {
 
 // judgeReason refuses what a takeover or an invalid config must never cause.
 func (b *book) judgeReason(i fleet.Instance) {
-	if i.Reason == plan.ReasonDrift && !b.drifts {
+	if i.Reason == plan.ReasonDrift && !b.mayDrift(i) {
 		b.violate("%s is rotated, and nobody changed what machines are built with", i.ID)
 	}
 }

@@ -18,6 +18,7 @@ type server struct {
 	name   string
 	addr   string
 	starts int
+	cutOff bool  // it can't reach the store
 	life   *life // of the last start; nil: it was never started
 	stop   context.CancelFunc
 	done   chan struct{} // closed when the last start has ended
@@ -60,6 +61,9 @@ func (v *server) start() {
 	}}
 	done := make(chan struct{})
 	v.life, v.stop, v.done = l, cancel, done
+	if v.cutOff {
+		l.block()
+	}
 	v.shard.Timeline.Say(name, "starts")
 	c := v.config(name, l, host)
 	go func() {

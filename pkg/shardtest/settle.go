@@ -11,29 +11,6 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// server by its name; it must be one of the shard's.
-func (s *Shard) server(name string) (*server, error) {
-	for _, v := range s.servers {
-		if v.name == name {
-			return v, nil
-		}
-	}
-	return nil, fmt.Errorf("there is no server %q: want one of the first %d letters", name, len(s.servers))
-}
-
-// Start starts a server that does not run.
-func (s *Shard) Start(name string) error {
-	v, err := s.server(name)
-	if err != nil {
-		return err
-	}
-	if v.running() && !dead(v.life) {
-		return fmt.Errorf("server %s runs already", name)
-	}
-	v.start()
-	return nil
-}
-
 // settleStep is how often a shard is looked at while it settles.
 const settleStep = 5 * time.Second
 
@@ -57,6 +34,7 @@ func (s *Shard) Settle(within time.Duration) error {
 }
 
 func (s *Shard) settled() error {
+	s.operator.idle()
 	groups, err := s.operator.groups(settleStep)
 	if err != nil {
 		return fmt.Errorf("nobody leads: %w", err)

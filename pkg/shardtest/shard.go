@@ -21,6 +21,8 @@ type Options struct {
 	// Calm makes everything take one fixed time, so that a script's timeline is
 	// the same whoever runs it.
 	Calm bool
+	// Spot makes all machines ones that the provider may take back.
+	Spot bool
 	// Logs adds every line that servers and agents log to the timeline.
 	Logs bool
 	// Dir is where agents keep their files.
@@ -37,6 +39,7 @@ type Shard struct {
 	network  *Network
 	book     *book
 	mem      *mem.Store
+	bucket   recorder // the store without faults
 	store    *objecttest.Faults
 	world    *fake.World
 	settings Settings
@@ -65,7 +68,8 @@ func New(o Options) (*Shard, error) {
 		s.network = NewNetwork(o.Seed, time.Millisecond, time.Millisecond)
 	}
 	s.book = newBook(s.Timeline)
-	s.store = objecttest.NewFaults(recorder{s.mem, s.book, &sync.Mutex{}}, nil)
+	s.bucket = recorder{s.mem, s.book, &sync.Mutex{}}
+	s.store = objecttest.NewFaults(s.bucket, nil)
 	s.fairWeather()
 	s.world = fake.New(s.worldConfig())
 	if err := s.PutConfig(o.Settings); err != nil {
@@ -115,8 +119,7 @@ func (s *Shard) fairWeather() {
 // PutConfig writes the static config, as a person or Terraform would.
 func (s *Shard) PutConfig(c Settings) error {
 	s.settings = c
-	r := recorder{s.mem, s.book, &sync.Mutex{}}
-	if _, err := r.Put(context.Background(), configKey(), []byte(c.Text()), object.Always()); err != nil {
+	if _, err := s.bucket.Put(context.Background(), configKey(), []byte(c.Text()), object.Always()); err != nil {
 		return fmt.Errorf("put config: %w", err)
 	}
 	return nil

@@ -34,9 +34,11 @@ func TestShardComesUp(t *testing.T) {
 		}
 		defer s.Close()
 		began := time.Now()
-		s.Start("a")
-		s.Start("b")
-		if err := s.Settle(5 * time.Minute); err != nil {
+		script, err := shardtest.ParseScript("start a\nstart b\nsettle 5m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Play(script); err != nil {
 			t.Error(err)
 		}
 		t.Logf("settled in %s\n%s", time.Since(began), s.Timeline)

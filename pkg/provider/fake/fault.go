@@ -96,3 +96,11 @@ func hash(parts ...string) uint64 {
 	}
 	return h.Sum64()
 }
+
+// Mend ends an outage, and forgets what FailNext was told and did not do yet.
+func (w *World) Mend() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outage = nil
+	clear(w.scripted)
+}

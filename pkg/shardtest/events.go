@@ -1,0 +1,141 @@
+package shardtest
+
+import "time"
+
+// The kinds of events that a seed draws from, each at a moment.
+
+func (g *generator) crash(at time.Duration) {
+	name := g.named()
+	when := g.choose("before", "after")
+	if g.draw.IntN(2) == 0 {
+		g.at(at, "crash %s %s %d", g.choose(name, "leader"), when, g.draw.IntN(30))
+	} else {
+		g.at(at, "crash %s", g.choose(name, "leader"))
+	}
+	// Whoever it was, all run again by and by.
+	back := at + g.mostly(20*time.Second, 3*time.Minute)
+	for n := range g.servers {
+		g.at(back, "start %c", 'a'+n)
+	}
+}
+
+func (g *generator) handover(at time.Duration) {
+	name := g.named()
+	g.at(at, "stop %s", name)
+	g.at(at+g.mostly(10*time.Second, time.Minute), "start %s", name)
+}
+
+func (g *generator) suspend(at time.Duration) {
+	name := g.server()
+	g.at(at, "suspend %s", name)
+	until := at + g.mostly(5*time.Second, 2*time.Minute)
+	for n := range g.servers {
+		g.at(until, "resume %c", 'a'+n)
+	}
+}
+
+func (g *generator) partition(at time.Duration) {
+	one, other := g.named(), g.choose("store", "store", "a", "b", "agents", g.any(), "operator")
+	g.at(at, "cut %s %s", one, other)
+	g.at(at+g.mostly(20*time.Second, 3*time.Minute), "join %s %s", one, other)
+}
+
+func (g *generator) store(at time.Duration) {
+	switch g.draw.IntN(3) {
+	case 0:
+		g.at(at, "store down")
+	case 1:
+		g.at(at, "store slow %s", 100*time.Millisecond+g.upTo(4*time.Second))
+	default:
+		g.at(at, "store lossy %d", 1+g.draw.IntN(40))
+	}
+	g.at(at+g.mostly(20*time.Second, 2*time.Minute), "store fair")
+}
+
+func (g *generator) provider(at time.Duration) {
+	call, n := g.choose("create", "create", "delete", "get", "list"), 1+g.draw.IntN(4)
+	switch g.draw.IntN(7) {
+	case 0:
+		g.at(at, "provider down")
+	case 1:
+		g.at(at, "provider throttles")
+	case 2:
+		g.at(at, "provider refuses %d %s", n, call)
+	case 3:
+		g.at(at, "provider misses %d %s", n, call)
+	case 4:
+		g.at(at, "provider loses %d %s", n, call)
+	case 5:
+		g.at(at, "provider hangs %d %s", n, call)
+	default:
+		g.at(at, "provider delays %d %s %s", n, call, g.upTo(40*time.Second))
+	}
+	g.at(at+g.mostly(30*time.Second, 3*time.Minute), "provider fair")
+}
+
+func (g *generator) vm(at time.Duration) {
+	for range 1 + g.draw.IntN(2) {
+		g.at(at, "vm %s %s", g.choose("dies", "stops", "vanishes"), g.any())
+	}
+}
+
+func (g *generator) agent(at time.Duration) {
+	g.at(at, "agent %s %s %s", g.choose("dies", "restarts"), g.any(), g.mostly(10*time.Second, 5*time.Minute))
+}
+
+func (g *generator) spots(at time.Duration) {
+	for range 1 + g.draw.IntN(3) {
+		g.at(at, "notice %s 2m", g.any())
+	}
+}
+
+func (g *generator) config(at time.Duration) {
+	switch g.draw.IntN(4) {
+	case 0:
+		g.at(at, "config broken")
+		g.at(at+g.upTo(3*time.Minute), "config mended")
+	case 1:
+		g.at(at, "config var %d", g.draw.IntN(9))
+	case 2:
+		g.at(at, "config drain %s", g.choose("0s", "5s", "30s", "1m"))
+	default:
+		g.at(at, "config %s %d", g.choose("web", "db"), g.draw.IntN(4))
+	}
+	g.at(at, "refresh")
+}
+
+func (g *generator) rebuild(at time.Duration) {
+	g.at(at, "config type %s", g.choose("small", "large", "huge"))
+	g.at(at, "refresh")
+}
+
+func (g *generator) scale(at time.Duration) {
+	if g.draw.IntN(3) == 0 {
+		g.at(at, "scale %s %d remove %s", g.choose("web", "db"), g.draw.IntN(4), g.any())
+		return
+	}
+	g.at(at, "scale %s %d", g.choose("web", "db"), g.draw.IntN(5))
+}
+
+func (g *generator) group(at time.Duration) {
+	if g.draw.IntN(2) == 0 {
+		g.at(at, "ungroup %s", g.choose("batch", "cron"))
+		return
+	}
+	g.at(at, "group %s %d", g.choose("batch", "cron"), g.draw.IntN(4))
+}
+
+func (g *generator) onDemand(at time.Duration) {
+	key := g.choose("k1", "k2", "k3", "k4")
+	g.at(at, "create %s %s", g.choose("web", "db"), key)
+	switch g.draw.IntN(3) {
+	case 0:
+		g.at(at+g.upTo(time.Minute), "create %s %s", g.choose("web", "db"), key)
+	case 1:
+		g.at(at+g.upTo(3*time.Minute), "delete key %s", key)
+	}
+}
+
+func (g *generator) remove(at time.Duration) { g.at(at, "delete %s", g.any()) }
+
+func (g *generator) ack(at time.Duration) { g.at(at, "ack") }

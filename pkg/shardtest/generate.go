@@ -1,0 +1,115 @@
+package shardtest
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// History is what a seed says of a shard's life.
+type History struct {
+	Servers int
+	Spot    bool
+	Script  Script
+}
+
+// Generate draws the history of a seed: what goes wrong and what people ask for,
+// in about the length given. Each seed draws first which kinds of events it has,
+// so that some meet few kinds of them often.
+func Generate(seed uint64, length time.Duration) (History, error) {
+	g := &generator{draw: rand.New(rand.NewPCG(seed, 0x5eed)), length: length}
+	h := History{Servers: 2, Spot: g.draw.IntN(3) == 0}
+	if g.draw.IntN(5) == 0 {
+		h.Servers = 3
+	}
+	g.servers = h.Servers
+	for n := range h.Servers {
+		g.at(g.upTo(10*time.Second), "start %c", 'a'+n)
+	}
+	kinds := g.kinds()
+	gap := 10*time.Second + g.upTo(50*time.Second)
+	for at := g.upTo(time.Minute); at < length; at += g.upTo(2 * gap) {
+		kinds[g.draw.IntN(len(kinds))](at)
+	}
+	script, err := ParseScript(g.text())
+	h.Script = script
+	return h, err
+}
+
+type generator struct {
+	draw    *rand.Rand
+	length  time.Duration
+	servers int
+	lines   []timed
+}
+
+// timed is a line of the script, and when it comes.
+type timed struct {
+	at   time.Duration
+	text string
+}
+
+func (g *generator) upTo(d time.Duration) time.Duration {
+	return time.Duration(g.draw.Int64N(int64(d))).Round(time.Millisecond)
+}
+
+// mostly is short, and sometimes up to d.
+func (g *generator) mostly(short, d time.Duration) time.Duration {
+	if g.draw.IntN(4) > 0 {
+		return time.Second + g.upTo(short)
+	}
+	return time.Second + g.upTo(d)
+}
+
+func (g *generator) at(at time.Duration, format string, args ...any) {
+	g.lines = append(g.lines, timed{at, fmt.Sprintf(format, args...)})
+}
+
+func (g *generator) server() string {
+	switch g.draw.IntN(3) {
+	case 0:
+		return "leader"
+	default:
+		return string(rune('a' + g.draw.IntN(g.servers)))
+	}
+}
+
+func (g *generator) named() string { return string(rune('a' + g.draw.IntN(g.servers))) }
+
+func (g *generator) any() string { return fmt.Sprintf("any%d", g.draw.IntN(1000)) }
+
+func (g *generator) choose(from ...string) string { return from[g.draw.IntN(len(from))] }
+
+// kinds are the kinds of events that this seed has: about half of all, one at
+// least.
+func (g *generator) kinds() (some []func(time.Duration)) {
+	all := []func(time.Duration){
+		g.crash, g.crash, g.handover, g.suspend, g.partition, g.partition, g.store, g.provider, g.provider,
+		g.vm, g.vm, g.agent, g.spots, g.config, g.rebuild, g.scale, g.scale, g.group, g.onDemand, g.remove, g.ack,
+	}
+	for len(some) == 0 {
+		for _, k := range all {
+			if g.draw.IntN(2) == 0 {
+				some = append(some, k)
+			}
+		}
+	}
+	return some
+}
+
+// text is the script: the lines in their order, and the waits between them.
+func (g *generator) text() string {
+	slices.SortStableFunc(g.lines, func(a, b timed) int { return cmp.Compare(a.at, b.at) })
+	var b []byte
+	var now time.Duration
+	for _, l := range g.lines {
+		if l.at > now {
+			b = fmt.Appendf(b, "wait %s\n", l.at-now)
+			now = l.at
+		}
+		b = append(append(b, l.text...), '\n')
+	}
+	return string(b)
+}

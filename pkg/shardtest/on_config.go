@@ -1,0 +1,75 @@
+package shardtest
+
+import (
+	"time"
+)
+
+// change puts another config into the store; it takes effect with a refresh, or
+// when somebody takes the lead.
+func (s *Shard) change(do func(*Settings) error) error {
+	c := s.settings
+	if err := do(&c); err != nil {
+		return err
+	}
+	return s.PutConfig(c)
+}
+
+func (s *Shard) doConfigSize(a args) error {
+	return s.change(func(c *Settings) error {
+		switch a.words[0] {
+		case "web":
+			c.Web = a.count
+		case "db":
+			c.DB = a.count
+		default:
+			return nothing("the config has no group %s", a.words[0])
+		}
+		return nil
+	})
+}
+
+func (s *Shard) doConfigType(a args) error {
+	return s.change(func(c *Settings) error { c.InstanceType = a.words[0]; return nil })
+}
+
+func (s *Shard) doConfigVar(a args) error {
+	return s.change(func(c *Settings) error { c.Var = a.count; return nil })
+}
+
+func (s *Shard) doConfigDrain(a args) error {
+	return s.change(func(c *Settings) error { c.DrainTimeout = a.span; return nil })
+}
+
+func (s *Shard) doConfigBroken(args) error {
+	return s.change(func(c *Settings) error { c.Broken = true; return nil })
+}
+
+func (s *Shard) doConfigMended(args) error {
+	return s.change(func(c *Settings) error { c.Broken = false; return nil })
+}
+
+// doHeal ends every fault: all servers run and reach each other, the store and
+// all agents, nothing fails any more, and the config is valid and in effect.
+func (s *Shard) doHeal(args) error {
+	s.fairWeather()
+	s.world.Mend()
+	s.network.HealAll()
+	for _, v := range s.servers {
+		v.reach(true)
+		if v.alive() {
+			v.life.disarm()
+			v.resume()
+		} else {
+			v.start()
+		}
+	}
+	if s.settings.Broken {
+		if err := s.doConfigMended(args{}); err != nil {
+			return err
+		}
+	}
+	s.operator.idle()
+	s.refresh(5 * time.Minute)
+	s.operator.idle()
+	return nil
+}

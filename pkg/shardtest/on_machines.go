@@ -1,0 +1,98 @@
+package shardtest
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// pick is a machine that is up: the one of an instance, or any with a number.
+func (s *Shard) pick(name string) (*machine, error) {
+	text, any := strings.CutPrefix(name, "any")
+	var up []*machine
+	for _, m := range s.allMachines() {
+		if !m.isDown() {
+			up = append(up, m)
+			if !any && s.Timeline.Name(string(m.vm.ID)) == name {
+				return m, nil
+			}
+		}
+	}
+	if n, err := strconv.Atoi(text); any && err == nil && len(up) > 0 {
+		return up[n%len(up)], nil
+	}
+	return nil, nothing("there is no machine of %s", name)
+}
+
+func (m *machine) isDown() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.down
+}
+
+func (s *Shard) doVMDies(a args) error     { return s.strike(a, "dies", s.world.Kill) }
+func (s *Shard) doVMStops(a args) error    { return s.strike(a, "stops", s.world.Stop) }
+func (s *Shard) doVMVanishes(a args) error { return s.strike(a, "vanishes", s.world.Vanish) }
+
+// strike has something happen to a machine behind everybody's back.
+func (s *Shard) strike(a args, how string, do func(fleet.InstanceID) bool) error {
+	m, err := s.pick(a.words[0])
+	if err != nil {
+		return err
+	}
+	s.Timeline.Say("machine", "%s %s", m.vm.ID, how)
+	s.book.doom(m.vm.ID)
+	do(m.vm.ID)
+	return nil
+}
+
+// doNotice announces that the provider takes a machine, and does it.
+func (s *Shard) doNotice(a args) error {
+	m, err := s.pick(a.words[0])
+	if err != nil {
+		return err
+	}
+	at := time.Now().Add(a.span)
+	s.Timeline.Say("machine", "%s is to be taken in %s", m.vm.ID, a.span)
+	s.book.doom(m.vm.ID)
+	m.cloud.announce(at)
+	s.work.Go(func() {
+		if m.lives(a.span) {
+			s.Timeline.Say("machine", "%s is taken", m.vm.ID)
+			s.world.Stop(m.vm.ID)
+		}
+	})
+	return nil
+}
+
+// lives waits, and reports whether the machine is up after that.
+func (m *machine) lives(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return !m.isDown()
+	case <-m.ended:
+		return false
+	}
+}
+
+func (s *Shard) doAgentDies(a args) error     { return s.restartAgent(a, false) }
+func (s *Shard) doAgentRestarts(a args) error { return s.restartAgent(a, true) }
+
+func (s *Shard) restartAgent(a args, orderly bool) error {
+	m, err := s.pick(a.words[0])
+	if err != nil {
+		return err
+	}
+	what := "dies"
+	if orderly {
+		what = "is told to stop"
+		s.book.doom(m.vm.ID) // it says that it shuts down
+	}
+	s.Timeline.Say("machine", "the agent of %s %s", m.vm.ID, what)
+	s.work.Go(func() { m.killAgent(orderly, a.span) })
+	return nil
+}

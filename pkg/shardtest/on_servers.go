@@ -1,0 +1,100 @@
+package shardtest
+
+import (
+	"fmt"
+	"time"
+)
+
+// errNothing is for steps that find nothing to do; the story goes on.
+func nothing(format string, args ...any) error {
+	return fmt.Errorf("nothing happens: "+format, args...)
+}
+
+// place is the server of a name; leader and follower are who that is by the
+// election record.
+func (s *Shard) place(name string) (*server, error) {
+	leader, _ := s.book.leader()
+	for _, v := range s.servers {
+		leads := v.starts > 0 && v.lifeName() == leader
+		switch {
+		case name == v.name, name == "leader" && leads, name == "follower" && !leads && v.alive():
+			return v, nil
+		}
+	}
+	return nil, nothing("there is no server %s", name)
+}
+
+// living is place, for a server whose process runs.
+func (s *Shard) living(name string) (*server, error) {
+	v, err := s.place(name)
+	if err == nil && !v.alive() {
+		return nil, nothing("server %s does not run", v.name)
+	}
+	return v, err
+}
+
+func (v *server) alive() bool { return v.running() && !dead(v.life) }
+
+func (s *Shard) doStart(a args) error {
+	v, err := s.place(a.words[0])
+	switch {
+	case err != nil:
+		return err
+	case v.alive():
+		return nothing("server %s runs already", v.name)
+	}
+	v.start()
+	return nil
+}
+
+func (s *Shard) doStop(a args) error {
+	v, err := s.living(a.words[0])
+	if err == nil {
+		v.terminate()
+	}
+	return err
+}
+
+func (s *Shard) doCrash(a args) error {
+	v, err := s.living(a.words[0])
+	if err == nil {
+		v.life.kill("of a crash")
+	}
+	return err
+}
+
+func (s *Shard) doCrashBefore(a args) error { return s.arm(a, false) }
+func (s *Shard) doCrashAfter(a args) error  { return s.arm(a, true) }
+
+func (s *Shard) arm(a args, after bool) error {
+	v, err := s.living(a.words[0])
+	if err == nil {
+		v.life.arm(a.count, after)
+	}
+	return err
+}
+
+func (s *Shard) doSuspend(a args) error {
+	v, err := s.living(a.words[0])
+	if err == nil {
+		s.Timeline.Say(v.lifeName(), "is suspended")
+		v.suspend()
+	}
+	return err
+}
+
+func (s *Shard) doResume(a args) error {
+	v, err := s.living(a.words[0])
+	if err == nil {
+		s.Timeline.Say(v.lifeName(), "goes on")
+		v.resume()
+	}
+	return err
+}
+
+func (s *Shard) doWait(a args) error {
+	time.Sleep(a.span)
+	return nil
+}
+
+func (s *Shard) doSettle(a args) error { return s.Settle(a.span) }

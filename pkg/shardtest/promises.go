@@ -1,0 +1,148 @@
+package shardtest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// absent is the size of a group that was deleted.
+const absent = -1
+
+// promises are what callers were told, and may hold the shard to.
+type promises struct {
+	// sizes are those that a group may have: the one last acknowledged, and those
+	// of calls whose outcome nobody knows. No entry: nobody asked for another than
+	// the config's.
+	sizes     map[fleet.GroupKey]map[int]bool
+	instances map[string]fleet.InstanceID // by idempotency key
+}
+
+func newPromises() promises {
+	return promises{sizes: map[fleet.GroupKey]map[int]bool{}, instances: map[string]fleet.InstanceID{}}
+}
+
+// configured stands for whatever size the config says.
+const configured = -2
+
+// promiseSize notes what came of a call that sets the size of a group.
+func (b *book) promiseSize(key fleet.GroupKey, size int, became outcome) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	may := b.promises.sizes[key]
+	if may == nil {
+		may = map[int]bool{configured: true, absent: true}
+		b.promises.sizes[key] = may
+	}
+	switch became {
+	case done:
+		clear(may)
+		may[size] = true
+		b.judgeStored(key, size)
+	case unknown:
+		may[size] = true
+	}
+}
+
+// judgeStored refuses an acknowledged size that the store does not have.
+func (b *book) judgeStored(key fleet.GroupKey, size int) {
+	e, ok := b.dynamic.Entry(key)
+	if size == absent {
+		if ok && !e.Removed {
+			b.violate("the deletion of group %s was acknowledged, and is not stored", key)
+		}
+		return
+	}
+	if !ok || e.Size == nil || int(*e.Size) != size {
+		b.violate("size %d of group %s was acknowledged, and is not stored", size, key)
+	}
+}
+
+// promiseInstance notes that a key was answered with an instance.
+func (b *book) promiseInstance(key string, id fleet.InstanceID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if before, ok := b.promises.instances[key]; ok && before != id {
+		b.violate("key %s was answered with %s, and now with %s", key, before, id)
+	}
+	b.promises.instances[key] = id
+	if _, ok := b.records[id]; !ok && !b.gone[id] {
+		b.violate("%s was acknowledged, and there is no record of it", id)
+	}
+}
+
+// instanceOf is the instance that a key was answered with; empty: none yet.
+func (b *book) instanceOf(key string) fleet.InstanceID {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.promises.instances[key]
+}
+
+// promiseRemoval notes that the removal of an instance was acknowledged.
+func (b *book) promiseRemoval(id fleet.InstanceID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i, ok := b.records[id]; ok && i.RemovalAskedAt == nil && i.Phase.Active() {
+		b.violate("the removal of %s was acknowledged, and is not stored", id)
+	}
+}
+
+// promiseAck notes that somebody's word of an empty instance was taken.
+func (b *book) promiseAck(id fleet.InstanceID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i, ok := b.records[id]; ok && i.Phase == fleet.Draining && (i.Drain == nil || i.Drain.AckedAt == nil) {
+		b.violate("the acknowledgement of %s was taken, and is not stored", id)
+	}
+}
+
+// judgeSizes compares the groups that a leader shows with what was promised.
+func (b *book) judgeSizes(groups []*nstancev1.GroupStatus) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	shown := map[fleet.GroupKey]int{}
+	for _, g := range groups {
+		shown[fleet.GroupKey{Tenant: g.GetTenant(), Name: g.GetKey()}] = int(g.GetSize())
+	}
+	for key, may := range b.promises.sizes {
+		size, ok := shown[key]
+		if !ok {
+			size = absent
+		}
+		if may[size] || may[configured] && size == b.configSize(key) {
+			continue
+		}
+		b.violate("group %s has size %s, and what was acknowledged leaves %s", key, sizeText(size), sizeTexts(may))
+	}
+}
+
+// configSize is the size that the config alone gives a group.
+func (b *book) configSize(key fleet.GroupKey) int {
+	if b.static != nil {
+		if g, ok := b.static.Static(key); ok && g.Size != nil {
+			return int(*g.Size)
+		}
+	}
+	return absent
+}
+
+func sizeText(size int) string {
+	switch size {
+	case absent:
+		return "none"
+	case configured:
+		return "the config's"
+	default:
+		return fmt.Sprint(size)
+	}
+}
+
+func sizeTexts(may map[int]bool) (texts []string) {
+	for _, size := range slices.Sorted(maps.Keys(may)) {
+		texts = append(texts, sizeText(size))
+	}
+	return texts
+}
