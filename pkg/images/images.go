@@ -64,8 +64,9 @@ const (
 	// pause is how long a failed lookup is not repeated for those who ask.
 	pause = 15 * time.Second
 	// retry is when a refresh repeats a failed lookup, if that is sooner than the
-	// interval.
-	retry = 5 * time.Minute
+	// interval. With the step to the refresh it is well below five minutes, after
+	// which a problem of the whole shard that was not reported again is over.
+	retry = 3 * time.Minute
 	// step is how often a refresh looks for images that nobody has asked for yet.
 	step = time.Minute
 )

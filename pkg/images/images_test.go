@@ -118,7 +118,7 @@ func TestRefreshKeepsTheLastGoodID(t *testing.T) {
 		if p := r.problems(); r.Known()["os"] != "ami-3" || len(p) == 0 || !strings.Contains(p[0], "ami-3") {
 			t.Errorf("after it was withdrawn: %v, %v", r.Known(), p)
 		}
-		if n := r.lookups(); n > 4+6*12 {
+		if n := r.lookups(); n > 4+6*20 {
 			t.Errorf("%d lookups", n)
 		}
 		r.world.AddImage(debian(4))
@@ -208,6 +208,22 @@ func TestNothingGoesOnAfterRun(t *testing.T) {
 		}
 		if _, err := r.Resolve(t.Context(), wanted); err == nil || r.lookups() != 1 {
 			t.Errorf("after the end: %v, %d lookups", err, r.lookups())
+		}
+	})
+}
+
+// What fails is said again before a problem of the whole shard counts as over,
+// which is five minutes after it was last reported.
+func TestFailureIsReportedForAsLongAsItLasts(t *testing.T) {
+	bubble(t, func(t *testing.T, r *room) {
+		r.run(t, map[string]images.Image{"os": image("nothing-*", "ami-saved")})
+		time.Sleep(time.Minute)
+		for range 12 {
+			before := len(r.problems())
+			time.Sleep(5*time.Minute - 5*time.Second)
+			if len(r.problems()) == before {
+				t.Fatalf("nothing reported for five minutes: %v", r.problems())
+			}
 		}
 	})
 }
