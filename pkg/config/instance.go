@@ -1,6 +1,11 @@
 package config
 
-import "github.com/nstance/nstance/pkg/fleet"
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
 
 // ForInstance is the group as it is for one of its instances: with what was asked
 // for that instance alone, and the hashes that follow from it. It shares memory
@@ -12,8 +17,48 @@ func (s *Shard) ForInstance(g fleet.Group, i fleet.Instance) (fleet.Group, error
 	if i.Overrides.InstanceType != "" {
 		g.InstanceType = i.Overrides.InstanceType
 	}
-	g.Vars = Merge(g.Vars, i.Overrides.Vars)
-	var err error
+	// A record keeps numbers as JSON has them; templates and hashes want those of
+	// a config.
+	vars, err := normalizeMap(i.Overrides.Vars)
+	if err != nil {
+		return g, err
+	}
+	g.Vars = Merge(g.Vars, vars)
 	g.Hashes, err = s.Hashes(g)
 	return g, err
 }
+
+// MaxOverrides bounds the vars of one on-demand instance, in bytes of JSON: the
+// records of a shard are all in memory.
+const MaxOverrides = 64 << 10
+
+// CheckOverrides checks what is asked for one on-demand instance of a group, by the
+// rules for a group's own fields. The error is a Problems whose paths begin with
+// instance_type or vars.
+func (s *Shard) CheckOverrides(g fleet.Group, o fleet.Overrides, checks Checks) error {
+	vars, err := normalizeMap(o.Vars)
+	if err != nil {
+		return Problems{{Path: "vars", Message: err.Error()}}
+	}
+	v := &validator{shard: s}
+	v.vars("vars", vars)
+	if n := len(Merge(g.Vars, vars)); n > maxVars {
+		v.addf("vars", "%d vars after merging: at most %d are allowed", n, maxVars)
+	}
+	if text, err := json.Marshal(vars); err != nil || len(text) > MaxOverrides {
+		v.addf("vars", "%d bytes of JSON: at most %d are allowed", len(text), MaxOverrides)
+	}
+	if len(o.InstanceType) > maxInstanceType {
+		v.addf("instance_type", "%d characters: at most %d are allowed", len(o.InstanceType), maxInstanceType)
+	}
+	if err := checks.archFits(o.InstanceType, g.Arch); err != nil {
+		v.addf("instance_type", "%v", err)
+	}
+	if err := v.problems.sorted().Err(); err != nil {
+		return fmt.Errorf("check overrides: %w", err)
+	}
+	return nil
+}
+
+// maxInstanceType is far beyond what any cloud calls its machines.
+const maxInstanceType = 256

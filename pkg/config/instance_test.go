@@ -1,6 +1,10 @@
 package config_test
 
 import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/nstance/nstance/pkg/config"
@@ -28,5 +32,50 @@ func TestForInstance(t *testing.T) {
 	}
 	if len(g.Vars["b"].(map[string]any)) != 1 || g.InstanceType != "small" {
 		t.Errorf("the group was changed: %+v", g)
+	}
+}
+
+// TestStoredOverrides: numbers that went through a record are those of a config, so
+// that a hash does not change with where a value comes from.
+func TestStoredOverrides(t *testing.T) {
+	s := &config.Shard{}
+	own, err := s.ForInstance(fleet.Group{}, fleet.Instance{Overrides: &fleet.Overrides{
+		Vars: map[string]any{"n": 1e6, "list": []any{map[string]any{"m": 2.0}}},
+	}})
+	if err != nil || own.Vars["n"] != int64(1000000) || own.Vars["list"].([]any)[0].(map[string]any)["m"] != int64(2) {
+		t.Errorf("vars %#v, %v", own.Vars, err)
+	}
+}
+
+// TestCheckOverrides: what a group may not say, nobody may say for one instance.
+func TestCheckOverrides(t *testing.T) {
+	s := &config.Shard{}
+	many := map[string]any{}
+	for n := range 999 {
+		many[fmt.Sprint("v", n)] = 1
+	}
+	arch := config.Checks{InstanceTypeArch: func(string) (string, bool) { return "arm64", true }}
+	for name, c := range map[string]struct {
+		group fleet.Group
+		ask   fleet.Overrides
+		path  string // empty: allowed
+	}{
+		"nothing":      {},
+		"something":    {ask: fleet.Overrides{InstanceType: "large", Vars: map[string]any{"a": map[string]any{"b": 1.5}}}, group: fleet.Group{Arch: "arm64"}},
+		"null":         {ask: fleet.Overrides{Vars: map[string]any{"a": []any{nil}}}, path: "vars.a[0]"},
+		"no number":    {ask: fleet.Overrides{Vars: map[string]any{"a": math.NaN()}}, path: "vars"},
+		"too many":     {ask: fleet.Overrides{Vars: many}, group: fleet.Group{Vars: map[string]any{"x": 1, "y": 2}}, path: "vars"},
+		"too much":     {ask: fleet.Overrides{Vars: map[string]any{"a": strings.Repeat("x", config.MaxOverrides)}}, path: "vars"},
+		"a long type":  {ask: fleet.Overrides{InstanceType: strings.Repeat("x", 257)}, group: fleet.Group{Arch: "arm64"}, path: "instance_type"},
+		"another arch": {ask: fleet.Overrides{InstanceType: "large"}, group: fleet.Group{Arch: "amd64"}, path: "instance_type"},
+	} {
+		err := s.CheckOverrides(c.group, c.ask, arch)
+		var problems config.Problems
+		switch {
+		case c.path == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case c.path != "" && (!errors.As(err, &problems) || problems[0].Path != c.path):
+			t.Errorf("%s: %v, want it at %s", name, err, c.path)
+		}
 	}
 }

@@ -132,6 +132,11 @@ func (w *Writer) remove(ctx context.Context, id fleet.InstanceID) error {
 	if old.instance.Phase != fleet.Deleted {
 		return fmt.Errorf("%w: %q, want %q", ErrPhase, old.instance.Phase, fleet.Deleted)
 	}
+	// The request first: an absent record whose request does not say so was never
+	// there, and is made.
+	if err := w.retire(ctx, old.instance); err != nil {
+		return fmt.Errorf("retire its request: %w", err)
+	}
 	key := w.ledger.key(old.instance.Tenant, id)
 	err = w.fence.Act(ctx, func(ctx context.Context) error { return w.ledger.cfg.Store.Delete(ctx, key) })
 	if err != nil {
