@@ -56,7 +56,6 @@ var (
 
 // accessTable has a row for every method of the three services.
 func accessTable() map[string]answers {
-	later := codes.Unimplemented
 	bad := codes.InvalidArgument
 	return map[string]answers{
 		"RegistrationService/RegisterAgent":    forAnyone(codes.PermissionDenied), // an empty nonce
@@ -75,10 +74,10 @@ func accessTable() map[string]answers {
 		"OperatorService/UpsertGroup":        forOperators(bad, bad),
 		"OperatorService/DeleteGroup":        forOperators(bad, bad),
 		"OperatorService/ListInstances":      forOperators(codes.OK, codes.OK),
-		"OperatorService/CreateInstance":     forOperators(later, later),
-		"OperatorService/DeleteInstance":     forOperators(later, later),
+		"OperatorService/CreateInstance":     forOperators(bad, bad),
+		"OperatorService/DeleteInstance":     forOperators(bad, bad),
 		"OperatorService/GetInstanceStatus":  forOperators(bad, bad),
-		"OperatorService/AcknowledgeDrained": forOperators(later, later),
+		"OperatorService/AcknowledgeDrained": forOperators(bad, bad),
 		"OperatorService/WatchGroups":        forOperators(codes.OK, codes.OK),
 		"OperatorService/WatchInstances":     forOperators(codes.OK, codes.OK),
 		"OperatorService/WatchErrors":        forOperators(codes.OK, codes.OK),

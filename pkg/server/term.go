@@ -36,6 +36,7 @@ type term struct {
 	// refreshes holds one while the static config is read again.
 	refreshes chan struct{}
 	watches   *operators.Watches
+	onDemand  tally
 }
 
 // A leader that can't take over, because the store or the config can't be read,

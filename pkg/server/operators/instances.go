@@ -57,7 +57,7 @@ func instanceStatus(i fleet.Instance, h Health) *nstancev1.InstanceStatus {
 		Id: string(i.ID), Tenant: i.Tenant, Group: i.Group, OnDemand: i.OnDemand,
 		Phase: phase(i.Phase), Reason: i.Reason,
 		ProviderId: i.Provider.ID, ProviderState: h.ProviderState,
-		InstanceType: i.Provider.InstanceType, Subnet: i.Provider.Subnet,
+		InstanceType: instanceType(i), Subnet: i.Provider.Subnet,
 		Hostname: i.Hostname, Ips: i.IPs,
 		CreatedAt: timestamppb.New(i.CreatedAt), RegisteredAt: timestamp(i.RegisteredAt), DeletedAt: timestamp(i.DeletedAt),
 		Connected: h.Connected, UnhealthyReason: h.Unhealthy, ConfigHash: h.ConfigHash,
@@ -69,6 +69,14 @@ func instanceStatus(i fleet.Instance, h Health) *nstancev1.InstanceStatus {
 		st.Drain = &nstancev1.DrainStatus{Reason: d.Reason, DeleteAt: timestamppb.New(d.DeleteAt), AckedAt: timestamp(d.AckedAt)}
 	}
 	return st
+}
+
+// instanceType is the one that the machine has, or was asked for with.
+func instanceType(i fleet.Instance) string {
+	if i.Provider.InstanceType == "" && i.Overrides != nil {
+		return i.Overrides.InstanceType
+	}
+	return i.Provider.InstanceType
 }
 
 func phase(p fleet.Phase) nstancev1.InstancePhase {

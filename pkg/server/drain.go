@@ -1,0 +1,72 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/ledger"
+	"github.com/nstance/nstance/pkg/rpc"
+)
+
+// errSettled says that a record holds already what it was to be told.
+var errSettled = errors.New("nothing to change")
+
+// DeleteInstance has an instance's record say that it is to go; what follows is the
+// plan's. The first word counts.
+func (s operatorShard) DeleteInstance(ctx context.Context, tenant string, id fleet.InstanceID) error {
+	now := s.server.cfg.Now().UTC()
+	return s.tell(ctx, tenant, id, func(i *fleet.Instance) error {
+		if goes(*i) || i.RemovalAskedAt != nil {
+			return errSettled
+		}
+		i.RemovalAskedAt = &now
+		return nil
+	})
+}
+
+// AcknowledgeDrained has a draining instance's record say that nothing is left on
+// it. The first word counts.
+func (s operatorShard) AcknowledgeDrained(ctx context.Context, tenant string, id fleet.InstanceID) error {
+	now := s.server.cfg.Now().UTC()
+	return s.tell(ctx, tenant, id, func(i *fleet.Instance) error {
+		switch {
+		case goes(*i) || i.Drain != nil && i.Drain.AckedAt != nil:
+			return errSettled
+		case i.Phase != fleet.Draining || i.Drain == nil:
+			return rpc.Precondition.Errorf("instance %s is %s, not draining", id, i.Phase)
+		}
+		i.Drain.AckedAt = &now
+		return nil
+	})
+}
+
+// tell changes a record of the tenant's durably and has the loop look at it.
+func (s operatorShard) tell(ctx context.Context, tenant string, id fleet.InstanceID, change func(*fleet.Instance) error) error {
+	i, ok := s.ledger.Get(id)
+	if !ok || i.Tenant != tenant {
+		return noSuchInstance(id)
+	}
+	var refused error // as change said it, without what the ledger puts in front
+	err := s.writes.do(ctx, func(ctx context.Context) error {
+		_, err := s.writer.Update(ctx, id, func(i *fleet.Instance) error {
+			refused = change(i)
+			return refused
+		})
+		return err
+	})
+	switch {
+	case errors.Is(refused, errSettled):
+		return kind(s.fence.Check(ctx))
+	case refused != nil:
+		return refused
+	case errors.Is(err, ledger.ErrNotFound):
+		return noSuchInstance(id)
+	}
+	s.loop.Kick(i.GroupKey())
+	s.changed(i.GroupKey(), id)
+	return kind(err)
+}
+
+// noSuchInstance is the answer for one that is not there, and for another tenant's.
+func noSuchInstance(id fleet.InstanceID) error { return rpc.NotFound.Errorf("no such instance %s", id) }

@@ -1,0 +1,172 @@
+package server_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object/objecttest"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc/codes"
+)
+
+func (p *process) ack(id fleet.InstanceID) error {
+	_, err := p.operator("default").AcknowledgeDrained(within(p.t), &nstancev1.AcknowledgeDrainedRequest{Id: string(id)})
+	return err
+}
+
+// runningWithDrains is like running, with a drain timeout that no test waits for.
+func runningWithDrains(t *testing.T) (*site, *process) {
+	t.Helper()
+	s := newSite(t)
+	s.replace(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "1h"`)
+	p := s.start()
+	s.populate(p)
+	p.awaitSize("web", 2)
+	return s, p
+}
+
+// TestAcknowledgeDrained deletes at once what would have gone in an hour, and does
+// no harm when it is said again, or too early.
+func TestAcknowledgeDrained(t *testing.T) {
+	t.Parallel()
+	s, p := runningWithDrains(t)
+	ids := s.living()
+	oldest := ids[0]
+	refused(t, p.ack(oldest), codes.FailedPrecondition, "instance "+string(oldest)+" is running, not draining")
+	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))}); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitPhase(oldest, isDraining)
+	if i, err := p.instance(oldest); err != nil || time.Until(i.GetDrain().GetDeleteAt().AsTime()) < 50*time.Minute || i.GetDrain().GetAckedAt() != nil {
+		t.Errorf("drains %v, %v", i, err)
+	}
+	if err := p.ack(oldest); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range s.records() { // durable when it is answered
+		if i.ID == oldest && (i.Drain == nil || i.Drain.AckedAt == nil) {
+			t.Errorf("the record says %+v", i)
+		}
+	}
+	p.awaitPhase(oldest, isDeleted)
+	if err := p.ack(oldest); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	if have := s.living(); !slices.Equal(have, ids[1:]) {
+		t.Errorf("%v live, want %v", have, ids[1:])
+	}
+	absent := newID(t, "knd")
+	refused(t, p.ack(absent), codes.NotFound, "no such instance "+string(absent))
+	refused(t, p.ack("x"), codes.InvalidArgument, "id")
+}
+
+// TestFirstAcknowledgementCounts: one that is repeated while the first takes effect
+// changes nothing; one whose reply is lost is settled.
+func TestFirstAcknowledgementCounts(t *testing.T) {
+	t.Parallel()
+	s, p := runningWithDrains(t)
+	oldest := s.living()[0]
+	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))}); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitPhase(oldest, isDraining)
+	s.failFirst("instance/", objecttest.ReplyLost)
+	if err := p.ack(oldest); err != nil {
+		t.Fatal(err)
+	}
+	acked := func() *time.Time {
+		for _, i := range s.records() {
+			if i.ID == oldest {
+				return i.Drain.AckedAt
+			}
+		}
+		return nil
+	}
+	first := acked()
+	for range 3 {
+		if err := p.ack(oldest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again := acked(); first == nil || again == nil || !again.Equal(*first) {
+		t.Errorf("acknowledged at %v, then at %v", first, again)
+	}
+	p.awaitPhase(oldest, isDeleted)
+}
+
+// TestDrainSurvivesItsLeader: the next one keeps to the time that was set, and takes
+// the acknowledgement.
+func TestDrainSurvivesItsLeader(t *testing.T) {
+	t.Parallel()
+	s, p := runningWithDrains(t)
+	id := p.created("k")
+	p.awaitPhase(id, isRunning)
+	if err := p.deleteByKey("k"); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitPhase(id, isDraining)
+	before, err := p.instance(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	q := s.start(named("b")).awaitLeading()
+	if err := s.agents.move(q); err != nil {
+		t.Fatal(err)
+	}
+	q.awaitSize("web", 2)
+	after, err := q.instance(id)
+	if err != nil || after.GetPhase() != isDraining || !after.GetDrain().GetDeleteAt().AsTime().Equal(before.GetDrain().GetDeleteAt().AsTime()) {
+		t.Errorf("drained %v, and now %v, %v", before.GetDrain(), after, err)
+	}
+	if err := q.ack(id); err != nil {
+		t.Fatal(err)
+	}
+	q.awaitPhase(id, isDeleted)
+}
+
+// TestWatchersHearOfAcknowledgements: whoever else waits for the drain is told.
+func TestWatchersHearOfAcknowledgements(t *testing.T) {
+	t.Parallel()
+	s, p := runningWithDrains(t)
+	oldest := s.living()[0]
+	watch := p.watchInstances("default")
+	watch.next("the snapshot's end", endOfInstances)
+	if err := p.delete(oldest); err != nil { // replaced first, then drained
+		t.Fatal(err)
+	}
+	drains, _ := watch.next("it drains", func(m *nstancev1.WatchInstancesResponse) bool { return m.GetInstance().GetPhase() == isDraining })
+	if n := len(s.living()); n != 3 || drains.GetInstance().GetId() != string(oldest) {
+		t.Errorf("%d live while one of three drains: %v", n, drains)
+	}
+	if err := p.ack(oldest); err != nil {
+		t.Fatal(err)
+	}
+	watch.next("it is acknowledged", func(m *nstancev1.WatchInstancesResponse) bool {
+		return m.GetInstance().GetId() == string(oldest) && m.GetInstance().GetDrain().GetAckedAt() != nil
+	})
+	p.awaitPhase(oldest, isDeleted)
+	p.awaitSize("web", 2)
+}
+
+// TestNoDrainTimeout: with a drain timeout of 0 nothing is waited for.
+func TestNoDrainTimeout(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	id := p.created("k")
+	p.awaitPhase(id, isRunning)
+	if err := p.delete(id); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitPhase(id, isDeleted)
+	if i, err := p.instance(id); err != nil || i.GetDrain() != nil {
+		t.Errorf("%v, %v", i, err)
+	}
+	if n := len(s.living()); n != 2 {
+		t.Errorf("%d live", n)
+	}
+}

@@ -1,0 +1,449 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/ledger"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/objecttest"
+	"github.com/nstance/nstance/pkg/provider/fake"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+const (
+	isRunning  = nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING
+	isPending  = nstancev1.InstancePhase_INSTANCE_PHASE_PENDING
+	isDraining = nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING
+	isDeleted  = nstancev1.InstancePhase_INSTANCE_PHASE_DELETED
+)
+
+// create asks for an on-demand instance of group web.
+func (p *process) create(key string, tweaks ...func(*nstancev1.CreateInstanceRequest)) (*nstancev1.InstanceStatus, error) {
+	req := &nstancev1.CreateInstanceRequest{Group: "web", IdempotencyKey: key}
+	for _, tweak := range tweaks {
+		tweak(req)
+	}
+	resp, err := p.operator("default").CreateInstance(within(p.t), req)
+	return resp.GetInstance(), err
+}
+
+// created asks for one that has to be granted.
+func (p *process) created(key string, tweaks ...func(*nstancev1.CreateInstanceRequest)) fleet.InstanceID {
+	p.t.Helper()
+	i, err := p.create(key, tweaks...)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return fleet.InstanceID(i.GetId())
+}
+
+func (p *process) delete(id fleet.InstanceID) error {
+	_, err := p.operator("default").DeleteInstance(within(p.t), &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_Id{Id: string(id)}})
+	return err
+}
+
+func (p *process) deleteByKey(key string) error {
+	_, err := p.operator("default").DeleteInstance(within(p.t), &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: key}})
+	return err
+}
+
+// onDemand are the records of on-demand instances.
+func (s *site) onDemand() []fleet.Instance {
+	s.t.Helper()
+	return slices.DeleteFunc(s.records(), func(i fleet.Instance) bool { return !i.OnDemand })
+}
+
+// failFirst has the first write to keys under a prefix meet a fault.
+func (s *site) failFirst(prefix string, fault objecttest.Fault) {
+	met := false
+	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+		if met || r.Verb != object.VerbPut || !strings.HasPrefix(r.Key, prefix) {
+			return objecttest.Outcome{}
+		}
+		met = true
+		return objecttest.Outcome{Fault: fault}
+	})
+}
+
+// TestOnDemand: an instance that was asked for comes up beside the group's own, who
+// are neither counted with it nor scaled for it, and goes when it is asked to.
+func TestOnDemand(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	own := s.living()
+	i, err := p.create("nightly-7")
+	if err != nil || !i.GetOnDemand() || i.GetPhase() != isPending || i.GetGroup() != "web" || i.GetTenant() != "default" || i.GetCreatedAt() == nil {
+		t.Fatalf("answered %v, %v", i, err)
+	}
+	id := fleet.InstanceID(i.GetId())
+	if all := s.onDemand(); len(all) != 1 || all[0].ID != id || all[0].RequestKey != "nightly-7" || all[0].Epoch == 0 {
+		t.Errorf("when it was answered the records were %+v", all)
+	}
+	p.awaitPhase(id, isRunning)
+	p.awaitSize("web", 2)
+	again, err := p.create("nightly-7")
+	if err != nil || again.GetId() != string(id) || again.GetPhase() != isRunning {
+		t.Errorf("the same again: %v, %v", again, err)
+	}
+	if have := s.living(); len(have) != 3 {
+		t.Errorf("%v live", have)
+	}
+	other := p.created("")
+	another := p.created("")
+	if other == another || other == id {
+		t.Error("without a key they are one")
+	}
+	p.awaitPhase(other, isRunning)
+	p.awaitPhase(another, isRunning)
+
+	for _, doomed := range []fleet.InstanceID{other, another} {
+		if err := p.delete(doomed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.deleteByKey("nightly-7"); err != nil {
+		t.Fatal(err)
+	}
+	for _, gone := range []fleet.InstanceID{id, other, another} {
+		p.awaitPhase(gone, isDeleted)
+		if err := p.delete(gone); err != nil {
+			t.Errorf("deleted again: %v", err)
+		}
+	}
+	if err := p.deleteByKey("nightly-7"); err != nil {
+		t.Errorf("deleted again by its key: %v", err)
+	}
+	if i, err := p.create("nightly-7"); err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted {
+		t.Errorf("created again after its end: %v, %v", i, err)
+	}
+	p.awaitSize("web", 2)
+	if have := s.living(); !slices.Equal(have, own) {
+		t.Errorf("%v live, were %v", have, own)
+	}
+}
+
+// TestOnDemandRefusals: each wrong thing is named, and makes nothing.
+func TestOnDemandRefusals(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	p.created("taken", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("large") })
+	vars := func(v any) func(*nstancev1.CreateInstanceRequest) {
+		return func(r *nstancev1.CreateInstanceRequest) {
+			value, err := structpb.NewValue(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Vars = &structpb.Struct{Fields: map[string]*structpb.Value{"v": value}}
+		}
+	}
+	group := func(name string) func(*nstancev1.CreateInstanceRequest) {
+		return func(r *nstancev1.CreateInstanceRequest) { r.Group = name }
+	}
+	for name, c := range map[string]struct {
+		key   string
+		tweak func(*nstancev1.CreateInstanceRequest)
+		code  codes.Code
+		field string
+		says  string
+	}{
+		"no group":         {tweak: group(""), code: codes.InvalidArgument, field: "group"},
+		"a bad group":      {tweak: group("We b"), code: codes.InvalidArgument, field: "group", says: "We b"},
+		"an absent group":  {tweak: group("wbe"), code: codes.NotFound, says: "wbe"},
+		"a path":           {key: "../x", code: codes.InvalidArgument, field: "idempotency_key", says: "../x"},
+		"a long key":       {key: strings.Repeat("k", 129), code: codes.InvalidArgument, field: "idempotency_key"},
+		"null":             {key: "new", tweak: vars(nil), code: codes.InvalidArgument, field: "vars.v", says: "null"},
+		"too much":         {key: "new", tweak: vars(strings.Repeat("x", 70000)), code: codes.InvalidArgument, field: "vars", says: "65536"},
+		"a long type":      {key: "new", tweak: func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr(strings.Repeat("x", 999)) }, code: codes.InvalidArgument, field: "instance_type"},
+		"another type":     {key: "taken", code: codes.FailedPrecondition, says: "instance_type"},
+		"another group":    {key: "taken", tweak: group("wbe"), code: codes.FailedPrecondition, says: "group"},
+		"different vars":   {key: "taken", tweak: func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("large"); vars(1)(r) }, code: codes.FailedPrecondition, says: "vars"},
+		"a broken request": {key: "broken", code: codes.FailedPrecondition, says: "malformed"},
+	} {
+		s.put("request/"+shardID+"/default.broken.json", "{}")
+		if c.tweak == nil {
+			c.tweak = func(*nstancev1.CreateInstanceRequest) {}
+		}
+		_, err := p.create(c.key, c.tweak)
+		refused(t, err, c.code, c.says)
+		if f := strings.Join(fields(err), " "); f != c.field {
+			t.Errorf("%s: violations of %q, want %q", name, f, c.field)
+		}
+	}
+	if n := len(s.onDemand()); n != 1 || len(s.keys("request/")) != 2 {
+		t.Errorf("%d on-demand records, requests %v", n, s.keys("request/"))
+	}
+	absent := newID(t, "knd")
+	refused(t, p.delete(absent), codes.NotFound, "no such instance "+string(absent))
+	refused(t, p.deleteByKey("unheard-of"), codes.NotFound, "unheard-of")
+	refused(t, p.delete("x"), codes.InvalidArgument, "id")
+	refused(t, p.deleteByKey(".x"), codes.InvalidArgument, "idempotency_key")
+	_, err := p.operator("default").DeleteInstance(within(t), &nstancev1.DeleteInstanceRequest{})
+	refused(t, err, codes.InvalidArgument, "id")
+}
+
+// TestOnDemandOfLeavingGroup: a group that is being deleted makes nothing more.
+func TestOnDemandOfLeavingGroup(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.config["GROUPS"] = `"default": {}`
+	s.replace(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "1h"`)
+	p := s.start()
+	s.populate(p)
+	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Template: ptr("knd"), Size: ptr(int32(1))}); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitSize("job", 1)
+	if _, err := p.operator("default").DeleteGroup(within(t), &nstancev1.DeleteGroupRequest{Key: "job"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.create("k", func(r *nstancev1.CreateInstanceRequest) { r.Group = "job" })
+	refused(t, err, codes.FailedPrecondition, "job is being deleted")
+	s.put("groups/"+shardID+".jsonc", `{"groups": {"default": {"bad": {"template": "nope"}}}}`)
+	if err := p.shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	q := s.start(named("b")).awaitLeading()
+	_, err = q.create("k", func(r *nstancev1.CreateInstanceRequest) { r.Group = "bad" })
+	refused(t, err, codes.FailedPrecondition, "bad can't be used", "nope")
+	if n := len(s.keys("request/")); n != 0 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// TestOneKeyIsOneInstance: however often, at however many places and with whatever
+// losses a key is used, one instance comes of it.
+func TestOneKeyIsOneInstance(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		prefix string
+		fault  objecttest.Fault
+	}{
+		"nothing lost": {}, "the request's reply": {"request/", objecttest.ReplyLost}, "the request": {"request/", objecttest.Dropped},
+		"the record's reply": {"instance/", objecttest.ReplyLost}, "the record": {"instance/", objecttest.Dropped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, p := running(t)
+			if c.prefix != "" {
+				s.failFirst(c.prefix, c.fault)
+			}
+			ids := make([]fleet.InstanceID, 12)
+			var all sync.WaitGroup
+			for n := range ids {
+				client := p.operator("default")
+				ctx := within(t)
+				all.Go(func() {
+					resp, err := client.CreateInstance(ctx, &nstancev1.CreateInstanceRequest{Group: "web", IdempotencyKey: "k"})
+					if err != nil {
+						t.Error(err)
+					}
+					ids[n] = fleet.InstanceID(resp.GetInstance().GetId())
+				})
+			}
+			all.Wait()
+			if slices.Sort(ids); len(slices.Compact(ids)) != 1 {
+				t.Fatalf("they were told %v", ids)
+			}
+			p.awaitPhase(ids[0], isRunning)
+			if all := s.onDemand(); len(all) != 1 || len(s.keys("request/")) != 1 {
+				t.Errorf("records %v, requests %v", all, s.keys("request/"))
+			}
+			if n := len(s.world.CreateCalls(ids[0])); n != 1 || len(s.living()) != 3 {
+				t.Errorf("%d creates, %v live", n, s.living())
+			}
+		})
+	}
+}
+
+// halfMade has a leader end between the request and the record of an instance, and
+// returns the next.
+func halfMade(t *testing.T, key string) (*site, *process, fleet.InstanceID) {
+	t.Helper()
+	s, p := running(t)
+	arrived := make(chan struct{}, 16)
+	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+		if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "instance/") {
+			arrived <- struct{}{}
+			return objecttest.Outcome{Fault: objecttest.Hung}
+		}
+		return objecttest.Outcome{}
+	})
+	answer := make(chan error, 1)
+	client, ctx := p.operator("default"), within(t)
+	go func() {
+		_, err := client.CreateInstance(ctx, &nstancev1.CreateInstanceRequest{Group: "web", IdempotencyKey: key})
+		answer <- err
+	}()
+	<-arrived
+	if err := p.shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, <-answer, codes.Unavailable)
+	s.store.Set(nil)
+	if n := len(s.onDemand()); n != 0 {
+		t.Fatalf("%d records", n)
+	}
+	_, id, _ := strings.Cut(s.get("request/"+shardID+"/default."+key+".json"), `"id":"`)
+	q := s.start(named("b")).awaitLeading()
+	if err := s.agents.move(q); err != nil {
+		t.Fatal(err)
+	}
+	return s, q, fleet.InstanceID(id[:29])
+}
+
+// TestKeyAcrossLeaders: the next leader goes on where the one before ended.
+func TestKeyAcrossLeaders(t *testing.T) {
+	t.Parallel()
+	s, q, id := halfMade(t, "k")
+	if have := q.created("k"); have != id {
+		t.Errorf("made %s, the key names %s", have, id)
+	}
+	q.awaitPhase(id, isRunning)
+	if all := s.onDemand(); len(all) != 1 || len(s.living()) != 3 {
+		t.Errorf("records %v, %v live", all, s.living())
+	}
+}
+
+// TestLateRecordOfALeaderBefore: a record that lands when another leads already is
+// taken up by who asks again, not mourned.
+func TestLateRecordOfALeaderBefore(t *testing.T) {
+	t.Parallel()
+	s, q, id := halfMade(t, "k")
+	late := fmt.Sprintf(`{"id":%q,"tenant":"default","group":"web","on_demand":true,"request_key":"k","phase":"pending","epoch":1,"rev":1,"writer":"before","created_at":"2026-01-01T00:00:00Z","provider":{},"hashes":{"infra":"","runtime":""}}`, id)
+	s.put("instance/"+shardID+"/default."+id.StorageKey()+".json", late)
+	if have := q.created("k"); have != id {
+		t.Errorf("made %s, the key names %s", have, id)
+	}
+	if all := s.onDemand(); len(all) != 1 || all[0].Epoch < 2 {
+		t.Errorf("records %+v", all)
+	}
+}
+
+// TestDeleteByKeyOfHalfMade: what was deleted is not made by a creation repeated
+// later, nor by a record that lands later.
+func TestDeleteByKeyOfHalfMade(t *testing.T) {
+	t.Parallel()
+	s, q, id := halfMade(t, "k")
+	if err := q.deleteByKey("k"); err != nil {
+		t.Fatal(err)
+	}
+	if i, err := q.create("k"); err != nil || i.GetId() != string(id) {
+		t.Errorf("created again: %v, %v", i, err)
+	}
+	q.awaitPhase(id, isDeleted)
+	if n := len(s.world.CreateCalls(id)); n != 0 || len(s.living()) != 2 {
+		t.Errorf("%d creates, %v live", n, s.living())
+	}
+}
+
+// lastTerm is the right to act while no server runs.
+type lastTerm struct{ epoch uint64 }
+
+func (t lastTerm) Epoch() uint64 { return t.epoch }
+
+func (t lastTerm) Act(ctx context.Context, write func(context.Context) error) error {
+	return write(ctx)
+}
+
+// prune removes the tombstone of an instance as a leader does when its retention is
+// over, which is a minute at the least.
+func (s *site) prune(id fleet.InstanceID) {
+	s.t.Helper()
+	l, err := ledger.Open(ledger.Config{Store: s.inner, Shard: shardID, Writer: "test", Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := l.Load(context.Background()); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := l.Lead(lastTerm{s.leader().Epoch}).Remove(context.Background(), id); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestKeyOutlivesItsInstance: when the record is pruned the key still names it.
+func TestKeyOutlivesItsInstance(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	id := p.created("k")
+	p.awaitPhase(id, isRunning)
+	if err := p.deleteByKey("k"); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitPhase(id, isDeleted)
+	if err := p.shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	s.prune(id)
+	q := s.start(named("b")).awaitLeading()
+	i, err := q.create("k")
+	if err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted || !i.GetOnDemand() || i.GetGroup() != "web" || i.GetCreatedAt() == nil {
+		t.Errorf("created again: %v, %v", i, err)
+	}
+	if err := q.deleteByKey("k"); err != nil {
+		t.Errorf("deleted again: %v", err)
+	}
+	refused(t, q.delete(id), codes.NotFound, "no such instance")
+	if n := len(s.onDemand()); n > 0 {
+		t.Errorf("%d records", n)
+	}
+}
+
+// TestOverrides: what was asked for one instance alone reaches its machine, its
+// files and its status, and no other's.
+func TestOverrides(t *testing.T) {
+	t.Parallel()
+	s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)
+	p := s.start()
+	g := s.inhabit(p)
+	p.awaitSize("web", 1)
+	own := s.living()[0]
+	vars, err := structpb.NewStruct(map[string]any{"level": 1000000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := p.created("k", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType, r.Vars = ptr("large"), vars })
+	g.awaitFile(id, "app.env", "LEVEL=1000000\n")
+	g.awaitFile(own, "app.env", "LEVEL=info\n")
+	spec, _ := s.world.Spec(id)
+	if i, err := p.instance(id); err != nil || i.GetInstanceType() != "large" || spec.InstanceType != "large" {
+		t.Errorf("status %v, %v; made as %q", i, err, spec.InstanceType)
+	}
+	if spec, _ := s.world.Spec(own); spec.InstanceType != "" {
+		t.Errorf("the group's own was made as %q", spec.InstanceType)
+	}
+}
+
+// TestDeleteManaged: a group's own instance is replaced, the new one first.
+func TestDeleteManaged(t *testing.T) {
+	t.Parallel()
+	s, p := running(t)
+	before := s.living()
+	s.world.ForgetCalls()
+	for range 2 { // once is enough
+		if err := p.delete(before[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.awaitPhase(before[0], isDeleted)
+	p.awaitSize("web", 2)
+	if have := s.living(); len(have) != 2 || have[0] != before[1] {
+		t.Errorf("%v live, were %v", have, before)
+	}
+	var order []fake.Op
+	for _, c := range s.world.Calls(fake.OpCreate, fake.OpDelete) {
+		order = append(order, c.Op)
+	}
+	if !slices.Equal(order, []fake.Op{fake.OpCreate, fake.OpDelete}) {
+		t.Errorf("the provider was asked to %v", order)
+	}
+}
