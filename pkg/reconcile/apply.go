@@ -306,6 +306,9 @@ func (l *Loop) move(ctx context.Context, id fleet.InstanceID, to fleet.Phase, re
 		return nil
 	})
 	if err != nil {
+		l.mu.Lock()
+		l.track(id).recordDoubtful = true // it may have moved all the same
+		l.mu.Unlock()
 		return fmt.Errorf("move instance %s to %s: %w", id, to, err)
 	}
 	if r.Phase == to {

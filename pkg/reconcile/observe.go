@@ -105,6 +105,9 @@ func (l *Loop) observe(r fleet.Instance, s sight, now time.Time) bool {
 // attempted is when the provider was last asked to create the instance.
 func (l *Loop) attempted(r fleet.Instance, t *track) time.Time {
 	at := t.attemptedAt
+	if r.OnDemand && !attempted(r) {
+		return at
+	}
 	if r.Provider.CreateAttemptedAt != nil && r.Provider.CreateAttemptedAt.After(at) {
 		at = *r.Provider.CreateAttemptedAt
 	}

@@ -16,14 +16,14 @@ import (
 // demanded is the record of an on-demand instance as somebody asks for it:
 // nothing is known yet of where it will be.
 func (s *shard) demanded(key fleet.GroupKey) fleet.Instance {
-	now := time.Now().UTC()
+	now := time.Now().UTC() // of the attempt too, as nobody knows better
 	id, err := s.newID("knd", now)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return fleet.Instance{
 		ID: id, Tenant: key.Tenant, Group: key.Name, OnDemand: true, Phase: fleet.Pending, CreatedAt: now,
-		Overrides: &fleet.Overrides{InstanceType: "huge"}, Provider: fleet.ProviderRef{InstanceType: "huge"},
+		Overrides: &fleet.Overrides{InstanceType: "huge"}, Provider: fleet.ProviderRef{InstanceType: "huge", CreateAttemptedAt: &now},
 		Hashes: fleet.Hashes{Infra: "its own"},
 	}
 }

@@ -75,33 +75,41 @@ func (l *Loop) create(ctx context.Context, x *launch, spec provider.Spec, repeat
 	return provider.VM{}, fmt.Errorf("subnet pool %s: %w", x.group.SubnetPool, provider.ErrNoCapacity)
 }
 
-// askedFor reports whether a record's create may have been called already. An
-// on-demand record is written before anybody knows where its VM will be, and says
-// by its time of attempt that it was, so that this holds without subnets too.
-func askedFor(r fleet.Instance) bool {
-	return r.Provider.Subnet != "" || (r.OnDemand && r.Provider.CreateAttemptedAt != nil)
+// askedFor reports whether a record's create may have been called already.
+func askedFor(r fleet.Instance) bool { return r.Provider.Subnet != "" || attempted(r) }
+
+// attempted tells so of an on-demand record where there are no subnets. It is
+// written before anybody goes to the provider; the time of its attempt is none, or
+// that of its creation, until somebody does.
+func attempted(r fleet.Instance) bool {
+	at := r.Provider.CreateAttemptedAt
+	return r.OnDemand && at != nil && !at.Equal(r.CreatedAt)
 }
 
 // assign writes into a record where its VM is asked for, before it is.
 func (l *Loop) assign(ctx context.Context, x *launch, subnet string) error {
-	now := time.Now().UTC()
-	return l.locate(ctx, x, subnet, &now)
+	at := time.Now().UTC()
+	if at.Equal(x.record.CreatedAt) {
+		at = at.Add(1)
+	}
+	return l.locate(ctx, x, subnet, at)
 }
 
 // withdraw writes into a record that nothing that was asked for can still come.
-func (l *Loop) withdraw(ctx context.Context, x *launch) error { return l.locate(ctx, x, "", nil) }
+func (l *Loop) withdraw(ctx context.Context, x *launch) error {
+	return l.locate(ctx, x, "", x.record.CreatedAt)
+}
 
-func (l *Loop) locate(ctx context.Context, x *launch, subnet string, at *time.Time) error {
-	p := x.record.Provider
-	timed := x.record.OnDemand // others have had the time of their attempt from the beginning
-	if p.Subnet == subnet && (!timed || (p.CreateAttemptedAt == nil) == (at == nil)) {
-		return nil
-	}
+func (l *Loop) locate(ctx context.Context, x *launch, subnet string, at time.Time) error {
 	change := func(i *fleet.Instance) {
 		i.Provider.Subnet = subnet
-		if timed {
-			i.Provider.CreateAttemptedAt = at
+		if i.OnDemand {
+			i.Provider.CreateAttemptedAt = &at
 		}
+	}
+	next := x.record
+	if change(&next); next.Provider.Subnet == x.record.Provider.Subnet && attempted(next) == attempted(x.record) {
+		return nil
 	}
 	if err := l.rewrite(ctx, x, change); err != nil {
 		return err
@@ -132,6 +140,9 @@ func (l *Loop) confirmRecord(ctx context.Context, x *launch) error {
 	now := time.Now().UTC()
 	return l.rewrite(ctx, x, func(i *fleet.Instance) {
 		i.Provider.Subnet, i.Provider.CreateAttemptedAt = x.record.Provider.Subnet, &now
+		if i.OnDemand {
+			i.Provider.CreateAttemptedAt = x.record.Provider.CreateAttemptedAt
+		}
 	})
 }
 

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,11 +21,18 @@ import (
 // records removed by hand, strangers with our tags. While that goes on no
 // server of the past acts, nothing is created without a record, and a group of
 // constant size never has more than one too many; when it is over the shard
-// settles. A failing seed replays by its name.
+// settles. A failing seed replays by its name, FAULT_RUNS=n drives as many as
+// asked.
 func TestFaultRuns(t *testing.T) {
 	seeds := 20
 	if testing.Short() {
 		seeds = 10
+	}
+	if n := os.Getenv("FAULT_RUNS"); n != "" {
+		var err error
+		if seeds, err = strconv.Atoi(n); err != nil {
+			t.Fatalf("FAULT_RUNS: %v", err)
+		}
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -101,7 +110,7 @@ func (m *misfortune) strike() {
 	s := m.s
 	vms := s.world.VMs()
 	ids := append(s.running(web), s.running(db)...)
-	switch m.r.IntN(12) {
+	switch m.r.IntN(15) {
 	case 0, 1:
 		if len(vms) > 0 {
 			s.world.Kill(vms[m.r.IntN(len(vms))].ID)
@@ -150,6 +159,29 @@ func (m *misfortune) strike() {
 			s.world.Plant(scope.Tags(fleet.Instance{ID: id, Tenant: db.Tenant, Group: db.Name}))
 		}
 		s.world.BreakWatches(errors.New("stream reset"))
+	case 12:
+		m.demand()
+	case 13, 14:
+		var ids []fleet.InstanceID
+		for _, key := range []fleet.GroupKey{web, db} {
+			ids = append(ids, s.records(key, fleet.Pending, fleet.Running, fleet.Draining)...)
+		}
+		if len(ids) > 0 { // whether it is heard or not
+			_ = s.change(ids[m.r.IntN(len(ids))], func(i *fleet.Instance) { i.RemovalAskedAt = new(time.Now()) })
+		}
+	}
+}
+
+// demand asks for an on-demand instance of either group. The store may fail, and
+// then it may be made all the same.
+func (m *misfortune) demand() {
+	s, key := m.s, web
+	if m.r.IntN(2) == 0 {
+		key = db
+	}
+	_, _ = s.term.ledger.Create(s.t.Context(), s.demanded(key))
+	if m.r.IntN(4) > 0 { // else nobody tells the loop
+		s.term.Kick(key)
 	}
 }
 
@@ -162,7 +194,7 @@ func (m *misfortune) neverTooMany(t *testing.T) {
 	}
 	n := 0
 	for _, r := range m.s.bucket.all() {
-		if r.GroupKey() != web || !r.Phase.Active() {
+		if r.GroupKey() != web || r.OnDemand || !r.Phase.Active() {
 			continue
 		}
 		there, known := state[r.ID]
@@ -186,8 +218,13 @@ func (m *misfortune) settle(t *testing.T) {
 	s.size(db, 3)
 	pass(20 * time.Minute)
 	synctest.Wait()
-	s.expectRunning(web, m.size)
-	s.expectRunning(db, 3)
+	s.expectManaged(web, m.size)
+	s.expectManaged(db, 3)
+	for _, r := range s.bucket.all() {
+		if r.OnDemand && r.Phase.Active() && (r.Phase != fleet.Running || r.RemovalAskedAt != nil || !s.isAlive(r.ID)) {
+			t.Errorf("on-demand instance %s is left over: %s", r.ID, s.dump())
+		}
+	}
 	if s.term.Held() != "" {
 		t.Fatalf("held: %s", s.term.Held())
 	}

@@ -24,7 +24,7 @@ type track struct {
 
 	attemptedAt time.Time // this term's last create
 	// recordDoubtful: the outcome of a write is not known that was made while the
-	// instance was created.
+	// instance was created, or to end it before it was.
 	recordDoubtful bool
 	retryAt        time.Time // when the create or delete is due again
 	asks           int       // status questions since what gave rise to them
