@@ -36,7 +36,9 @@ const maxKeyFiles = 512
 
 // Public implements Keys.
 func (k *keyring) Public(requests []*nstancev1.KeyRequest) (map[string]string, error) {
-	if err := os.MkdirAll(k.store.dir, 0o700); err != nil {
+	// Services that run as another user read their keys as the group's, as far as
+	// the keys' mode lets them.
+	if err := os.MkdirAll(k.store.dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the keys directory: %w", err)
 	}
 	public := make(map[string]string, len(requests))
