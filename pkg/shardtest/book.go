@@ -26,7 +26,7 @@ type book struct {
 	doomed     map[fleet.InstanceID]bool   // machines that were told they go, or said so
 	attempted  map[fleet.InstanceID]bool   // whose create began
 	keys       map[fleet.InstanceID]string // the key that each nonce was spent for
-	requests   map[string]string           // idempotency keys
+	requests   map[string]fleet.InstanceID // idempotency keys
 	epochs     map[string]uint64           // by life
 	holder     election.Record
 	acted      uint64 // the highest epoch that began an act
@@ -42,7 +42,7 @@ func newBook(t *Timeline) *book {
 	return &book{
 		timeline: t, records: map[fleet.InstanceID]fleet.Instance{}, gone: map[fleet.InstanceID]bool{},
 		doomed: map[fleet.InstanceID]bool{}, attempted: map[fleet.InstanceID]bool{}, keys: map[fleet.InstanceID]string{},
-		requests: map[string]string{}, epochs: map[string]uint64{}, wanted: map[fleet.GroupKey][]*want{}, promises: newPromises(),
+		requests: map[string]fleet.InstanceID{}, epochs: map[string]uint64{}, wanted: map[fleet.GroupKey][]*want{}, promises: newPromises(),
 	}
 }
 
@@ -121,10 +121,17 @@ func lifeOf(holder string) string {
 }
 
 func (b *book) wroteRequest(key string, body []byte) {
-	if old, ok := b.requests[key]; ok && old != string(body) {
-		b.violate("idempotency key %s was given to two instances: %s and %s", key, old, body)
+	var request struct {
+		ID fleet.InstanceID `json:"id"`
 	}
-	b.requests[key] = string(body)
+	if err := json.Unmarshal(body, &request); err != nil || request.ID == "" {
+		b.violate("%s does not name an instance: %s", key, body)
+		return
+	}
+	if before, ok := b.requests[key]; ok && before != request.ID {
+		b.violate("%s was given to two instances: %s and %s", key, before, request.ID)
+	}
+	b.requests[key] = request.ID
 }
 
 // deleted is told of every deletion.

@@ -112,9 +112,9 @@ func (l *life) connect() {
 func (l *life) pass(ctx context.Context, toStore bool) error {
 	for {
 		l.mu.Lock()
-		dead, wait := l.dead, l.resume
-		if wait == nil && toStore && l.blocked {
-			wait = l.healed
+		dead, frozen, cut := l.dead, l.resume, l.healed
+		if !toStore || !l.blocked {
+			cut = nil
 		}
 		l.mu.Unlock()
 		switch {
@@ -122,13 +122,16 @@ func (l *life) pass(ctx context.Context, toStore bool) error {
 			// A loop that does not mind errors should still see time pass.
 			_ = pass(ctx, time.Millisecond)
 			return errDead
-		case wait == nil:
+		case frozen != nil:
+			<-frozen // not even ctx's end is noticed
+		case cut != nil:
+			select {
+			case <-cut:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		default:
 			return nil
-		}
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return ctx.Err()
 		}
 	}
 }
@@ -178,8 +181,13 @@ type mortalStore struct {
 
 var _ object.Store = mortalStore{}
 
-func (s mortalStore) do(ctx context.Context, verb, key string, f func() error) error {
-	err := s.life.request(ctx, true, verb+" "+key, f)
+// storeTimeout bounds a request, as the client of a real store does.
+const storeTimeout = 30 * time.Second
+
+func (s mortalStore) do(ctx context.Context, verb, key string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	err := s.life.request(ctx, true, verb+" "+key, func() error { return f(ctx) })
 	if errors.Is(err, errDead) || err != nil && ctx.Err() != nil && !errors.Is(err, object.ErrUnknown) {
 		return fmt.Errorf("%s %s: %w: %w", verb, key, object.ErrUnknown, err)
 	}
@@ -188,25 +196,25 @@ func (s mortalStore) do(ctx context.Context, verb, key string, f func() error) e
 
 // Get implements object.Store.
 func (s mortalStore) Get(ctx context.Context, key string) (o object.Object, err error) {
-	err = s.do(ctx, "get", key, func() (err error) { o, err = s.inner.Get(ctx, key); return err })
+	err = s.do(ctx, "get", key, func(ctx context.Context) (err error) { o, err = s.inner.Get(ctx, key); return err })
 	return o, err
 }
 
 // List implements object.Store.
 func (s mortalStore) List(ctx context.Context, prefix, token string) (p object.Page, err error) {
-	err = s.do(ctx, "list", prefix, func() (err error) { p, err = s.inner.List(ctx, prefix, token); return err })
+	err = s.do(ctx, "list", prefix, func(ctx context.Context) (err error) { p, err = s.inner.List(ctx, prefix, token); return err })
 	return p, err
 }
 
 // Put implements object.Store.
 func (s mortalStore) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (tag object.ETag, err error) {
-	err = s.do(ctx, "put", key, func() (err error) { tag, err = s.inner.Put(ctx, key, body, pre); return err })
+	err = s.do(ctx, "put", key, func(ctx context.Context) (err error) { tag, err = s.inner.Put(ctx, key, body, pre); return err })
 	return tag, err
 }
 
 // Delete implements object.Store.
 func (s mortalStore) Delete(ctx context.Context, key string) error {
-	return s.do(ctx, "delete", key, func() error { return s.inner.Delete(ctx, key) })
+	return s.do(ctx, "delete", key, func(ctx context.Context) error { return s.inner.Delete(ctx, key) })
 }
 
 // mortalProvider is the provider as one life sees it. An act begins when its

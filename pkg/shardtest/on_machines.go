@@ -58,13 +58,21 @@ func (s *Shard) doNotice(a args) error {
 	s.Timeline.Say("machine", "%s is to be taken in %s", m.vm.ID, a.span)
 	s.book.doom(m.vm.ID)
 	m.cloud.announce(at)
+	s.announced(1)
 	s.work.Go(func() {
+		defer s.announced(-1)
 		if m.lives(a.span) {
 			s.Timeline.Say("machine", "%s is taken", m.vm.ID)
 			s.world.Stop(m.vm.ID)
 		}
 	})
 	return nil
+}
+
+func (s *Shard) announced(by int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taking += by
 }
 
 // lives waits, and reports whether the machine is up after that.

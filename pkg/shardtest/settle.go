@@ -79,6 +79,11 @@ func (s *Shard) disagreements() (wrong []string) {
 		wrong = append(wrong, fmt.Sprintf("%s has a machine and no record", id))
 	}
 	slices.Sort(wrong)
+	s.mu.Lock()
+	if s.taking > 0 {
+		wrong = append(wrong, fmt.Sprintf("%d machines are about to be taken", s.taking))
+	}
+	s.mu.Unlock()
 	return append(wrong, s.silent()...)
 }
 

@@ -52,6 +52,7 @@ type Shard struct {
 	mu       sync.Mutex
 	machines map[string]*machine // by provider id
 	closing  bool
+	taking   int // machines whose end is announced and has not come
 }
 
 // New makes a shard whose servers are not started yet.
