@@ -45,6 +45,11 @@ func (s operatorShard) AcknowledgeDrained(ctx context.Context, tenant string, id
 func (s operatorShard) tell(ctx context.Context, tenant string, id fleet.InstanceID, change func(*fleet.Instance) error) error {
 	i, ok := s.ledger.Get(id)
 	if !ok || i.Tenant != tenant {
+		// A leader that does not know yet that it is none would miss what the next
+		// one made, and the caller would take it for gone.
+		if err := s.fence.Check(ctx); err != nil {
+			return kind(err)
+		}
 		return noSuchInstance(id)
 	}
 	var refused error // as change said it, without what the ledger puts in front

@@ -2,10 +2,13 @@ package server_test
 
 import (
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/objecttest"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc/codes"
@@ -62,8 +65,8 @@ func TestAcknowledgeDrained(t *testing.T) {
 	refused(t, p.ack("x"), codes.InvalidArgument, "id")
 }
 
-// TestFirstAcknowledgementCounts: one that is repeated while the first takes effect
-// changes nothing; one whose reply is lost is settled.
+// TestFirstAcknowledgementCounts: those that come while the first takes effect write
+// nothing, and one whose reply is lost is settled.
 func TestFirstAcknowledgementCounts(t *testing.T) {
 	t.Parallel()
 	s, p := runningWithDrains(t)
@@ -72,28 +75,36 @@ func TestFirstAcknowledgementCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.awaitPhase(oldest, isDraining)
-	s.failFirst("instance/", objecttest.ReplyLost)
-	if err := p.ack(oldest); err != nil {
-		t.Fatal(err)
+	record := func() fleet.Instance {
+		all := s.records()
+		return all[slices.IndexFunc(all, func(i fleet.Instance) bool { return i.ID == oldest })]
 	}
-	acked := func() *time.Time {
-		for _, i := range s.records() {
-			if i.ID == oldest {
-				return i.Drain.AckedAt
+	before := record().Rev
+	first := true
+	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+		if r.Verb != object.VerbPut || !strings.HasPrefix(r.Key, "instance/") {
+			return objecttest.Outcome{}
+		}
+		o := objecttest.Outcome{Latency: 50 * time.Millisecond} // so that all the others wait behind the first
+		if first {
+			first, o.Fault = false, objecttest.ReplyLost
+		}
+		return o
+	})
+	var all sync.WaitGroup
+	for range 8 {
+		client, ctx := p.operator("default"), within(t)
+		all.Go(func() {
+			if _, err := client.AcknowledgeDrained(ctx, &nstancev1.AcknowledgeDrainedRequest{Id: string(oldest)}); err != nil {
+				t.Error(err)
 			}
-		}
-		return nil
+		})
 	}
-	first := acked()
-	for range 3 {
-		if err := p.ack(oldest); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if again := acked(); first == nil || again == nil || !again.Equal(*first) {
-		t.Errorf("acknowledged at %v, then at %v", first, again)
-	}
+	all.Wait()
 	p.awaitPhase(oldest, isDeleted)
+	if r := record(); r.Rev != before+3 || r.Drain == nil || r.Drain.AckedAt == nil {
+		t.Errorf("rev %d after %d, want one write for the acknowledgement, deleting and deleted each: %+v", r.Rev, before, r)
+	}
 }
 
 // TestDrainSurvivesItsLeader: the next one keeps to the time that was set, and takes

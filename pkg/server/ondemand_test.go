@@ -323,7 +323,8 @@ func TestLateRecordOfALeaderBefore(t *testing.T) {
 	if have := q.created("k"); have != id {
 		t.Errorf("made %s, the key names %s", have, id)
 	}
-	if all := s.onDemand(); len(all) != 1 || all[0].Epoch < 2 {
+	q.awaitPhase(id, isRunning)
+	if all := s.onDemand(); len(all) != 1 {
 		t.Errorf("records %+v", all)
 	}
 }
