@@ -198,7 +198,8 @@ func (m *misfortune) neverTooMany(t *testing.T) {
 			continue
 		}
 		there, known := state[r.ID]
-		if known && there.Alive() || !known && r.Provider.ID == "" { // not dead, or to be made
+		unmade := r.Phase == fleet.Pending && r.Provider.ID == ""
+		if known && there.Alive() || !known && unmade { // not dead, or to be made
 			n++
 		}
 	}
