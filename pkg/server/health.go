@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -96,6 +97,7 @@ func (s *Server) showHealth(ctx context.Context, field, addr string) (*healthEnd
 	}
 	srv := &http.Server{
 		Handler: &s.ready, ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog:    slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	// It ends with close, and when the listener breaks a probe says so best.

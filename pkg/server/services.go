@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -35,7 +36,7 @@ func (s *Server) newServices(l *listeners) (_ *services, err error) {
 	v := &services{listeners: l, agents: agents.New(agents.Config{Shard: s.agentShard, Renew: s.newRenewal().Renew, Now: s.cfg.Now})}
 	mux := http.NewServeMux()
 	mux.Handle("GET /leader", s.elector.Handler())
-	v.election = &http.Server{Handler: mux, TLSConfig: s.tls.PeerServer(s.cfg.Shard), ReadHeaderTimeout: 10 * time.Second}
+	v.election = &http.Server{Handler: mux, TLSConfig: s.tls.PeerServer(s.cfg.Shard), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug)}
 
 	base := rpc.ServerConfig{Cluster: s.trust.ClusterID, Access: rpc.Access(), Now: s.cfg.Now, Logger: s.cfg.Logger, Debug: s.cfg.Debug}
 	if v.registration, err = rpc.NewServer(s.registrationServer(base)); err != nil {

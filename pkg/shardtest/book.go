@@ -50,7 +50,7 @@ func newBook(t *Timeline) *book {
 func (b *book) violate(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	b.timeline.Say("VIOLATION", "%s", text)
-	b.violations = append(b.violations, b.timeline.Name(text))
+	b.violations = append(b.violations, text)
 }
 
 func (b *book) report(format string, args ...any) {
@@ -62,7 +62,11 @@ func (b *book) report(format string, args ...any) {
 func (b *book) found() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Clone(b.violations)
+	var named []string
+	for _, v := range b.violations {
+		named = append(named, b.timeline.Name(v))
+	}
+	return named
 }
 
 // wrote is told of every write that the store took.

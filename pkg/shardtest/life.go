@@ -73,6 +73,12 @@ func (l *life) suspend() {
 	}
 }
 
+func (l *life) suspended() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.resume != nil
+}
+
 func (l *life) unsuspend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,6 +25,7 @@ type machine struct {
 	addr  string
 	dir   string
 	rand  *random
+	waits func() float64
 	// Its metadata service, and the address that it has there.
 	cloud  *cloud
 	inside string
@@ -69,6 +70,7 @@ func (s *Shard) boot(vm provider.VM) error {
 		shard: s, vm: vm, spec: spec, addr: vm.Addresses[0].String(), dir: filepath.Join(s.opts.Dir, vm.ProviderID),
 		rand: newRandom(s.opts.Seed, "machine "+s.Timeline.Name(string(vm.ID))), ended: make(chan struct{}),
 	}
+	m.waits = s.chance("machine " + s.Timeline.Name(string(vm.ID)))
 	m.host = s.network.Host(m.addr)
 	m.inside = "169" + strings.TrimPrefix(m.addr, "10")
 	var err error
@@ -130,7 +132,7 @@ func (m *machine) config() agent.Config {
 		IdentityMode: 0o600, KeysMode: 0o640, RecvMode: 0o640,
 		ReportInterval: b.ReportInterval, SpotPollInterval: 20 * time.Second, Provider: where, Version: "sim",
 		Logger: slog.New(&logs{shard: m.shard, actor: "agent " + string(m.spec.ID)}),
-		Now:    time.Now, Random: m.rand.Float, Entropy: m.rand,
+		Now:    time.Now, Random: m.waits, Entropy: m.rand,
 		Sample: func(context.Context) *nstancev1.Resources { return &nstancev1.Resources{} },
 		Dialer: m.dial,
 	}

@@ -85,7 +85,7 @@ func (o *operator) connect(ctx context.Context) error {
 		addrs = append(addrs, v.addr+":8993")
 	}
 	o.client, err = rpc.NewClient(rpc.ClientConfig{
-		Addrs: addrs, UserAgent: "sim", Random: o.rand.Float, Dialer: o.host.Dial,
+		Addrs: addrs, UserAgent: "sim", Random: o.shard.chance("operator"), Dialer: o.host.Dial,
 		TLS: func(host string) *tls.Config { return endpoint.Client(host, shardID) },
 	})
 	return err

@@ -31,6 +31,37 @@ func (r *random) Read(b []byte) (int, error) {
 	return r.src.Read(b)
 }
 
+// even is randomness in which nothing is left to chance where it would show:
+// servers draw eight bytes for the length of a wait, and what else they draw is
+// nobody's business but theirs.
+type even struct{ *random }
+
+// Read implements io.Reader; it never fails.
+func (e even) Read(b []byte) (int, error) {
+	if len(b) == 8 {
+		clear(b)
+		return len(b), nil
+	}
+	return e.random.Read(b)
+}
+
+// random is what a process draws from.
+func (s *Shard) random(actor string) io.Reader {
+	r := newRandom(s.opts.Seed, actor)
+	if !s.opts.Calm {
+		return r
+	}
+	return even{r}
+}
+
+// chance is what an actor draws its waits from.
+func (s *Shard) chance(actor string) func() float64 {
+	if s.opts.Calm {
+		return func() float64 { return 0.5 }
+	}
+	return newRandom(s.opts.Seed, actor+" waits").Float
+}
+
 // Float is from [0, 1).
 func (r *random) Float() float64 {
 	r.mu.Lock()

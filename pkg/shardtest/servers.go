@@ -98,16 +98,17 @@ func (v *server) config(name string, l *life, host *Host) nstanceserver.Config {
 			return mortalProvider{s.world.Open(scope, name), l, s.book, s.world, name}, nil
 		},
 		Listen: host.Listen, Dial: host.Dial,
-		Getenv: getenv, Now: time.Now, Random: newRandom(s.opts.Seed, name),
+		Getenv: getenv, Now: time.Now, Random: s.random(name),
 		Logger: slog.New(&logs{shard: s, actor: name}),
 	}
 }
 
-// stopped is what SIGTERM does; it returns when the process has ended.
+// terminate is what SIGTERM does; it returns when the process has ended. One that
+// is suspended learns of it when it goes on.
 func (v *server) terminate() {
-	if v.running() {
-		v.shard.Timeline.Say(v.lifeName(), "is told to stop")
-		v.stop()
+	v.shard.Timeline.Say(v.lifeName(), "is told to stop")
+	v.stop()
+	if !v.life.suspended() {
 		v.wait()
 		v.shard.Timeline.Say(v.lifeName(), "has stopped")
 	}

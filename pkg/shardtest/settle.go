@@ -3,6 +3,7 @@ package shardtest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,16 +17,23 @@ const settleStep = 5 * time.Second
 
 // Settle waits until the shard is as everybody wants it: one leader, every group
 // at its size, every agent connected, no machine without a record and no record
-// without a machine. The error says what was still wrong after the time given.
+// without a machine; twice in a row, with the same instances. The error says what
+// was still wrong after the time given.
 func (s *Shard) Settle(within time.Duration) error {
 	deadline := time.Now().Add(within)
+	var before map[fleet.InstanceID]fleet.Phase
 	for {
 		err := s.settled()
-		if err == nil {
+		now := s.members()
+		same := before != nil && maps.Equal(before, now)
+		if before = now; err != nil {
+			before = nil
+		}
+		if err == nil && same {
 			s.Timeline.Say("driver", "the shard has settled")
 			return nil
 		}
-		if time.Now().After(deadline) {
+		if err != nil && time.Now().After(deadline) {
 			s.Timeline.Say("driver", "the shard has not settled: %v", err)
 			return fmt.Errorf("the shard has not settled within %s: %s", within, s.Timeline.Name(err.Error()))
 		}

@@ -1,7 +1,13 @@
 package shardtest_test
 
 import (
+	"encoding/json"
 	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,29 +15,114 @@ import (
 	"github.com/nstance/nstance/pkg/shardtest"
 )
 
-func simulate(t *testing.T, seed uint64, length time.Duration, logs bool) (out shardtest.Outcome) {
-	t.Helper()
-	dir := shmDir(t)
+var (
+	simSeeds  = flag.Int("sim.seeds", 120, "how many `seeds` to simulate")
+	simFirst  = flag.Uint64("sim.first", 1, "the first `seed`")
+	simSeed   = flag.Uint64("sim.seed", 0, "simulate this `seed` alone, and print its timeline")
+	simLength = flag.Duration("sim.length", 10*time.Minute, "how long things go wrong in each seed's history")
+	simLogs   = flag.Bool("sim.logs", false, "with -sim.seed: all that servers and agents log")
+	simFigure = flag.Bool("sim.figure", false, "print how fast it went, as a line of JSON")
+)
+
+// The limits of a run: of real time for one seed, which would otherwise hang
+// unseen, and of failures that are printed.
+const (
+	hung     = 3 * time.Minute
+	failures = 3
+)
+
+// simulate lives through a seed in a bubble of its own.
+func simulate(t *testing.T, seed uint64, dir string, logs bool) (out shardtest.Outcome) {
+	watchdog := time.AfterFunc(hung, func() { panic(fmt.Sprintf("seed %d takes longer than %s: %s", seed, hung, replay(seed))) })
+	defer watchdog.Stop()
 	synctest.Test(t, func(t *testing.T) {
 		var err error
-		if out, err = shardtest.Simulate(seed, length, shardtest.Options{Dir: dir, Logs: logs}); err != nil {
-			t.Error(err)
+		if out, err = shardtest.Simulate(seed, *simLength, shardtest.Options{Dir: dir, Logs: logs}); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
 		}
 	})
 	return out
 }
 
-var first = flag.Uint64("x.first", 1, "")
-var count = flag.Int("x.count", 1, "")
-var logsFlag = flag.Bool("x.logs", false, "")
-
-func TestX(t *testing.T) {
-	for s := *first; s < *first+uint64(*count); s++ {
-		began := time.Now()
-		out := simulate(t, s, 10*time.Minute, *logsFlag)
-		t.Logf("seed %d: %s in %s, %d lines, %v", s, out.Lasted, time.Since(began), len(out.Timeline.Entries()), out.Problems)
-		if *count == 1 {
-			t.Logf("\n%s", out.Timeline)
-		}
+func replay(seed uint64) string {
+	text := fmt.Sprintf("make sim SEED=%d", seed)
+	if length := flag.Lookup("sim.length"); length.Value.String() != length.DefValue {
+		text += " LENGTH=" + length.Value.String()
 	}
+	return text
+}
+
+// run is what the workers share.
+type run struct {
+	mu     sync.Mutex
+	next   uint64
+	left   int
+	failed int
+	done   int
+	lasted time.Duration
+}
+
+func (r *run) take() (seed uint64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.left == 0 || r.failed >= failures {
+		return 0, false
+	}
+	r.left--
+	r.next++
+	return r.next - 1, true
+}
+
+func (r *run) finish(t *testing.T, seed uint64, out shardtest.Outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done++
+	r.lasted += out.Lasted
+	if len(out.Problems) > 0 {
+		r.failed++
+		t.Errorf("seed %d:\n%s\n\n%s\nreplay: %s", seed, strings.Join(out.Problems, "\n"), out.Timeline, replay(seed))
+	}
+}
+
+func TestSimulation(t *testing.T) {
+	if *simSeed != 0 {
+		out := simulate(t, *simSeed, shmDir(t), *simLogs)
+		fmt.Print(out.Timeline)
+		for _, p := range out.Problems {
+			t.Error(p)
+		}
+		return
+	}
+	r, began := &run{next: *simFirst, left: *simSeeds}, time.Now()
+	t.Run("seeds", func(t *testing.T) {
+		for n := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprint("worker ", n), func(t *testing.T) {
+				t.Parallel()
+				dir := shmDir(t)
+				for seed, ok := r.take(); ok; seed, ok = r.take() {
+					r.finish(t, seed, simulate(t, seed, dir, false))
+				}
+			})
+		}
+	})
+	took := time.Since(began)
+	t.Logf("%d seeds: %s of a shard's life in %s", r.done, r.lasted.Round(time.Second), took.Round(time.Millisecond))
+	if *simFigure {
+		figure(t, r.lasted.Hours()/took.Minutes(), r.done)
+	}
+}
+
+func figure(t *testing.T, value float64, n int) {
+	t.Helper()
+	line, err := json.Marshal(struct {
+		Name   string  `json:"name"`
+		Value  float64 `json:"value"`
+		Unit   string  `json:"unit"`
+		N      int     `json:"n"`
+		Target float64 `json:"target"`
+	}{"simulated_shard_hours_per_minute", float64(int(value*10)) / 10, "h/min", n, 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(os.Stdout, "%s\n", line)
 }

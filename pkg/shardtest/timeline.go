@@ -36,7 +36,8 @@ type Timeline struct {
 	start time.Time
 
 	mu      sync.Mutex
-	entries []Entry
+	entries []Entry // the first named of them with names for ids
+	named   int
 	names   map[string]string
 }
 
@@ -53,14 +54,78 @@ func (t *Timeline) Say(actor, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.entries = append(t.entries, Entry{At: time.Since(t.start), Actor: t.rename(actor), Text: t.rename(text)})
+	t.entries = append(t.entries, Entry{At: time.Since(t.start), Actor: actor, Text: text})
 }
 
-// Name is what an id is called.
-func (t *Timeline) Name(id string) string {
+// Name is text with all ids replaced by what they are called.
+func (t *Timeline) Name(text string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.rename(id)
+	t.name(time.Since(t.start)) // what happens in this instant may not be all told
+	if !t.known(text) {
+		t.name(time.Since(t.start) + 1)
+	}
+	return t.rename(text)
+}
+
+func (t *Timeline) known(text string) bool {
+	for _, id := range idPattern.FindAllString(text, -1) {
+		if _, ok := t.names[canonical(id)]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// name gives names to the ids of all lines before a moment. What happened in the
+// same instant is put into an order that does not depend on who came first.
+func (t *Timeline) name(before time.Duration) {
+	fresh := t.entries[t.named:]
+	end := slices.IndexFunc(fresh, func(e Entry) bool { return e.At >= before })
+	if end >= 0 {
+		fresh = fresh[:end]
+	}
+	slices.SortStableFunc(fresh, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.sorted(), b.sorted()))
+	})
+	for n := range fresh {
+		fresh[n].Actor, fresh[n].Text = t.rename(fresh[n].Actor), t.rename(fresh[n].Text)
+	}
+	t.named += len(fresh)
+}
+
+// rank puts what follows from something after it.
+func (e Entry) rank() int {
+	switch {
+	case e.Actor == "driver":
+		return 0
+	case e.Actor == "machine":
+		return 1
+	case e.Actor == "operator":
+		return 5
+	case strings.HasPrefix(e.Text, "dies "):
+		return 5
+	case strings.HasPrefix(e.Text, "records "):
+		return 3
+	case strings.HasPrefix(e.Text, "asks the provider "):
+		return 4
+	default:
+		return 2
+	}
+}
+
+// sorted is what orders lines of one rank that many may say at once; the others
+// stay as they came.
+func (e Entry) sorted() string {
+	switch e.rank() {
+	case 0, 5:
+		return ""
+	case 2:
+		return e.Actor
+	default:
+		ids := strings.Join(idPattern.FindAllString(e.Text, -1), " ")
+		return e.Actor + idPattern.ReplaceAllString(e.Text, "") + ids
+	}
 }
 
 func (t *Timeline) rename(text string) string {
@@ -82,11 +147,8 @@ func (t *Timeline) rename(text string) string {
 func (t *Timeline) Entries() []Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := slices.Clone(t.entries)
-	slices.SortStableFunc(all, func(a, b Entry) int {
-		return cmp.Compare(a.At, b.At)
-	})
-	return all
+	t.name(time.Since(t.start) + 1)
+	return slices.Clone(t.entries)
 }
 
 // String is the whole timeline, one line each.
