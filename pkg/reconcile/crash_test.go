@@ -51,6 +51,16 @@ func (c *crasher) arm() {
 	b.onWrite = func(op string, _ fleet.Instance) { c.step("after " + op) }
 }
 
+// disarm reports whether it was armed. What the dead server began may still be
+// under way.
+func (c *crasher) disarm() bool {
+	c.s.bucket.mu.Lock()
+	defer c.s.bucket.mu.Unlock()
+	was := c.on
+	c.on = false
+	return was
+}
+
 func (c *crasher) crashed() bool {
 	c.s.bucket.mu.Lock()
 	defer c.s.bucket.mu.Unlock()
@@ -128,10 +138,9 @@ func live(t *testing.T, s *shard, c *crasher) {
 // goes on with the records in these phases.
 func (c *crasher) recover(t *testing.T, phases ...fleet.Phase) {
 	t.Helper()
-	if !c.crashed() || !c.on {
+	if !c.crashed() || !c.disarm() {
 		return
 	}
-	c.on = false
 	_ = c.s.stop() // that it lost the lead, or nothing: it is dead in any case
 	ids := c.s.records(web, phases...)
 	pass(5 * time.Second)
