@@ -178,6 +178,7 @@ func (s *stack) reasons(shard string, ids []string) string {
 func drains(s *stack) {
 	s.reconfigure("dev-1", `"default_drain_timeout": "2s"`, `"default_drain_timeout": "10m"`)
 	s.scale("dev-1", 3)
+	s.quiet("dev-1", 3)
 	oldest := s.running("dev-1")[0]
 	s.admin("group", "scale", "web", "2", "--shard", "dev-1")
 	s.eventually(10*time.Second, oldest+" drains", func() (bool, string) {
@@ -197,7 +198,18 @@ func drains(s *stack) {
 	s.admin("instance", "ack", oldest) // again does no harm
 }
 
+// quiet waits until a shard has just so many machines, none on its way in or out.
+func (s *stack) quiet(shard string, n int) {
+	s.t.Helper()
+	s.settle(shard, n, 20*time.Second)
+	s.eventually(20*time.Second, fmt.Sprintf("%s has %d machines", shard, n), func() (bool, string) {
+		have := s.machines(shard)
+		return have == n, fmt.Sprint(have)
+	})
+}
+
 func onDemand(s *stack) {
+	s.quiet("dev-1", 2)
 	create := func() []instance {
 		var all []instance
 		out := s.admin("instance", "create", "web", "--key", "story-14-"+s.provider, "--shard", "dev-1", "-o", "json")
@@ -226,6 +238,7 @@ func onDemand(s *stack) {
 }
 
 func replacesDeleted(s *stack) {
+	s.quiet("dev-1", 2)
 	victim := s.running("dev-1")[0]
 	s.admin("instance", "delete", victim)
 	s.eventually(30*time.Second, victim+" is replaced", func() (bool, string) {

@@ -144,6 +144,9 @@ func (f Flags) Down(ctx context.Context) error {
 		return err
 	}
 	client := NewClient(cfg.Temp)
+	if r, err := client.Status(ctx); err == nil {
+		defer awaitExit(r.Supervisor)
+	}
 	if err := client.Shutdown(ctx); err != nil && !errors.Is(err, ErrNotRunning) {
 		return err
 	}
@@ -163,6 +166,22 @@ func (f Flags) Down(ctx context.Context) error {
 		}
 	}
 }
+
+// awaitExit waits until a process that is about to end has ended, so that whoever
+// looks next does not find it. One that nobody reaps is not waited for long.
+func awaitExit(pid int) {
+	for range exitLooks {
+		if syscall.Kill(pid, 0) != nil {
+			return
+		}
+		time.Sleep(exitLook) // it is no child of this process, so there is no event to wait for
+	}
+}
+
+const (
+	exitLook  = 10 * time.Millisecond
+	exitLooks = 200
+)
 
 // Status prints what runs, as a table.
 func (f Flags) Status(ctx context.Context, out io.Writer) error {
