@@ -52,6 +52,12 @@ ifeq ($(CC_FOUND),)
 endif
 	$(TEST) -timeout 10m ./...
 
+.PHONY: sim
+sim: ## Simulate SEEDS histories of a shard (default 500), or replay SEED with its timeline (LENGTH=10m, LOGS=1)
+	@$(GO) test -c -o bin/shardtest ./pkg/shardtest
+	@cd pkg/shardtest && GOGC=400 ../../bin/shardtest -test.run '^TestSimulation$$' -test.timeout 0 -sim.length=$(or $(LENGTH),10m) $(if $(LOGS),-sim.logs) \
+		$(if $(SEED),-sim.seed=$(SEED),-sim.seeds=$(or $(SEEDS),500) -sim.first=$(or $(FIRST),1) -sim.figure)
+
 .PHONY: fuzz
 fuzz: ## Fuzz every parser for FUZZTIME each (default 10s)
 	@.ci/fuzz $(or $(FUZZTIME),10s)

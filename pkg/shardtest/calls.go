@@ -58,8 +58,10 @@ func judge(err error, attempts int) outcome {
 		if attempts == 1 {
 			return refused
 		}
+		return unknown
+	default:
+		return unknown
 	}
-	return unknown
 }
 
 func (s *Shard) doRefresh(args) error {

@@ -205,12 +205,12 @@ func (c *conn) Close() error {
 		c.mu.Unlock()
 		return nil
 	}
-	failed := c.err != nil
+	alive := c.err == nil
 	c.failLocked(net.ErrClosed)
 	c.closed = true
 	end := chunk{at: c.arrival()}
 	c.mu.Unlock()
-	if !failed {
+	if alive {
 		c.peer.receive(end)
 	}
 	c.network.forget(c)

@@ -48,7 +48,7 @@ func (s *Shard) watchMachines(ctx context.Context) {
 		switch {
 		case closing:
 		case e.VM.State == provider.StateRunning && !known:
-			if err := s.boot(e.VM); err != nil {
+			if err := s.boot(ctx, e.VM); err != nil {
 				s.book.report("boot %s: %v", e.VM.ID, err)
 			}
 		case known && !e.VM.State.Alive():
@@ -61,7 +61,7 @@ func (s *Shard) watchMachines(ctx context.Context) {
 
 // boot puts onto a new machine's disk what its userdata would, and starts the
 // agent.
-func (s *Shard) boot(vm provider.VM) error {
+func (s *Shard) boot(ctx context.Context, vm provider.VM) error {
 	spec, ok := s.world.Spec(vm.ID)
 	if !ok {
 		return nil // it is gone already
@@ -74,7 +74,7 @@ func (s *Shard) boot(vm provider.VM) error {
 	m.host = s.network.Host(m.addr)
 	m.inside = "169" + strings.TrimPrefix(m.addr, "10")
 	var err error
-	if m.cloud, err = newCloud(s.network.Host(m.inside)); err != nil {
+	if m.cloud, err = newCloud(ctx, s.network.Host(m.inside)); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(m.path("identity"), 0o700); err != nil {
@@ -89,7 +89,7 @@ func (s *Shard) boot(vm provider.VM) error {
 	s.machines[vm.ProviderID] = m
 	s.mu.Unlock()
 	s.Timeline.Say("machine", "%s runs", vm.ID)
-	m.start()
+	m.start() //nolint:contextcheck // it lives on when nobody watches any more
 	return nil
 }
 

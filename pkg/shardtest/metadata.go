@@ -26,8 +26,8 @@ type cloud struct {
 const token = "metadata"
 
 // newCloud serves on the host until close.
-func newCloud(h *Host) (*cloud, error) {
-	l, err := h.Listen(context.Background(), ":80")
+func newCloud(ctx context.Context, h *Host) (*cloud, error) {
+	l, err := h.Listen(ctx, ":80")
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +51,13 @@ func (c *cloud) answer(w http.ResponseWriter, r *http.Request) {
 	c.mu.Unlock()
 	switch {
 	case r.URL.Path == "/latest/api/token":
-		io.WriteString(w, token)
+		_, _ = io.WriteString(w, token)
 	case r.Header.Get("X-aws-ec2-metadata-token") != token:
 		w.WriteHeader(http.StatusUnauthorized)
 	case r.URL.Path == "/latest/meta-data/instance-life-cycle":
-		io.WriteString(w, "spot")
+		_, _ = io.WriteString(w, "spot")
 	case r.URL.Path == "/latest/meta-data/spot/instance-action" && !at.IsZero():
-		fmt.Fprintf(w, `{"action": "terminate", "time": %q}`, at.UTC().Format(time.RFC3339))
+		_, _ = fmt.Fprintf(w, `{"action": "terminate", "time": %q}`, at.UTC().Format(time.RFC3339))
 	default:
 		w.WriteHeader(http.StatusNotFound)
 	}

@@ -44,6 +44,7 @@ func (b *book) promiseSize(key fleet.GroupKey, size int, became outcome) {
 		b.judgeStored(key, size)
 	case unknown:
 		may[size] = true
+	case refused:
 	}
 }
 
@@ -56,7 +57,7 @@ func (b *book) judgeStored(key fleet.GroupKey, size int) {
 		}
 		return
 	}
-	if !ok || e.Size == nil || int(*e.Size) != size {
+	if !ok || e.Size == nil || *e.Size != size {
 		b.violate("size %d of group %s was acknowledged, and is not stored", size, key)
 	}
 }
@@ -123,7 +124,7 @@ func (b *book) judgeSizes(groups []*nstancev1.GroupStatus) {
 func (b *book) configSize(key fleet.GroupKey) int {
 	if b.static != nil {
 		if g, ok := b.static.Static(key); ok && g.Size != nil {
-			return int(*g.Size)
+			return *g.Size
 		}
 	}
 	return absent

@@ -14,7 +14,17 @@ func (b *book) wroteInstance(key string, body []byte) {
 		return
 	}
 	old, known := b.records[i.ID]
-	who := lifeOf(i.Writer)
+	b.judgeMove(old, i, known)
+	if known {
+		b.judgeMemory(old, i)
+	}
+	b.judgeKey(i)
+	b.tell(old, i, known)
+	b.records[i.ID] = i
+}
+
+// judgeMove refuses what no record may become.
+func (b *book) judgeMove(old, i fleet.Instance, known bool) {
 	switch {
 	case b.gone[i.ID]:
 		b.violate("the id %s is used again", i.ID)
@@ -22,26 +32,39 @@ func (b *book) wroteInstance(key string, body []byte) {
 		b.violate("the record of %s went back from epoch %d to %d", i.ID, old.Epoch, i.Epoch)
 	case known && i.Phase != old.Phase && !old.Phase.CanMove(i.Phase):
 		b.violate("%s moved from %s to %s", i.ID, old.Phase, i.Phase)
-	case known && old.RemovalAskedAt != nil && i.RemovalAskedAt == nil:
-		b.violate("the record of %s forgot that it is to be removed", i.ID)
-	case known && acked(old) && !acked(i):
-		b.violate("the record of %s forgot that its drain was acknowledged", i.ID)
 	case !known && i.Phase != fleet.Pending:
 		b.violate("%s begins its life %s", i.ID, i.Phase)
 	}
-	if i.PublicKeySHA256 != "" {
-		if spent, ok := b.keys[i.ID]; ok && spent != i.PublicKeySHA256 {
-			b.violate("the nonce of %s was accepted for two keys", i.ID)
-		}
-		b.keys[i.ID] = i.PublicKeySHA256
+}
+
+// judgeMemory refuses a record that forgets what callers were told.
+func (b *book) judgeMemory(old, i fleet.Instance) {
+	if old.RemovalAskedAt != nil && i.RemovalAskedAt == nil {
+		b.violate("the record of %s forgot that it is to be removed", i.ID)
 	}
+	if acked(old) && !acked(i) {
+		b.violate("the record of %s forgot that its drain was acknowledged", i.ID)
+	}
+}
+
+func (b *book) judgeKey(i fleet.Instance) {
+	if i.PublicKeySHA256 == "" {
+		return
+	}
+	if spent, ok := b.keys[i.ID]; ok && spent != i.PublicKeySHA256 {
+		b.violate("the nonce of %s was accepted for two keys", i.ID)
+	}
+	b.keys[i.ID] = i.PublicKeySHA256
+}
+
+func (b *book) tell(old, i fleet.Instance, known bool) {
+	who := lifeOf(i.Writer)
 	if !known {
 		b.timeline.Say(who, "records %s of %s: pending%s", i.ID, group(i), because(i))
 	} else if i.Phase != old.Phase {
 		b.timeline.Say(who, "records %s of %s: %s to %s%s", i.ID, group(i), old.Phase, i.Phase, because(i))
 		b.judgeReason(i)
 	}
-	b.records[i.ID] = i
 }
 
 func acked(i fleet.Instance) bool { return i.Drain != nil && i.Drain.AckedAt != nil }
