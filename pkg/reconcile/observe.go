@@ -52,7 +52,10 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 // instance joins a record with what is known beyond it.
 func (l *Loop) instance(r fleet.Instance, now time.Time) plan.Instance {
 	i := plan.Instance{Instance: r}
-	i.Stray = r.Phase == fleet.Pending && r.Epoch < l.cfg.Fence.Epoch() && !l.resumable[r.ID]
+	// A record that an idempotency key names is wanted whenever it lands: to bury it
+	// would make the key name a dead instance before anybody was answered. Nobody has
+	// acted on it, and its id makes no second one.
+	i.Stray = r.Phase == fleet.Pending && r.RequestKey == "" && r.Epoch < l.cfg.Fence.Epoch() && !l.resumable[r.ID]
 	if t := l.tracks[r.ID]; t != nil {
 		i.VM, i.Health, i.RetryAt, i.Busy = t.vm, t.health, t.retryAt, t.isBusy(now)
 	}

@@ -198,7 +198,8 @@ func TestOnDemandAnswerLostThenRefused(t *testing.T) {
 }
 
 // TestOnDemandRecordOutlivesItsLeader: one that was there at takeover is made by
-// the next leader, with its id; one that lands later was promised to nobody.
+// the next leader, with its id; one that lands later was promised to nobody, but
+// is made when a key names it, since the key can name no other.
 func TestOnDemandRecordOutlivesItsLeader(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.size(web, 1)
@@ -210,16 +211,22 @@ func TestOnDemandRecordOutlivesItsLeader(t *testing.T) {
 		}
 		late := s.demanded(web)
 		late.Epoch, late.Rev, late.Writer = 1, 1, "server-1"
+		named := s.demanded(web)
+		named.Epoch, named.Rev, named.Writer, named.RequestKey = 1, 1, "server-1", "k"
 		_ = s.stop()
 		s.lead()
 		pass(5 * time.Second)
 		s.bucket.place(late)
+		s.bucket.place(named)
 		pass(time.Minute)
 		if s.phase(r.ID) != fleet.Running || len(s.world.CreateCalls(r.ID)) != 1 {
 			t.Errorf("want it made: %s", s.dump())
 		}
 		if got, _ := s.bucket.get(late.ID); got.Phase != fleet.Deleted || got.Reason != plan.ReasonStray || len(s.world.CreateCalls(late.ID)) != 0 {
 			t.Errorf("want it never made: %s", s.dump())
+		}
+		if s.phase(named.ID) != fleet.Running || len(s.world.CreateCalls(named.ID)) != 1 {
+			t.Errorf("want what a key names made: %s", s.dump())
 		}
 	})
 }
