@@ -29,13 +29,23 @@ func Generate(seed uint64, length time.Duration) (History, error) {
 		g.at(g.upTo(10*time.Second), "start %c", 'a'+n)
 	}
 	kinds := g.kinds()
-	gap := 10*time.Second + g.upTo(50*time.Second)
+	gap := g.gap()
 	for at := g.upTo(time.Minute); at < length; at += g.upTo(2 * gap) {
 		kinds[g.draw.IntN(len(kinds))](at)
 	}
 	script, err := ParseScript(g.text())
 	h.Script = script
 	return h, err
+}
+
+// gap is the mean time between two events: seconds in some seeds, and in long
+// histories minutes in others, as it is in life.
+func (g *generator) gap() time.Duration {
+	gap := 10*time.Second + g.upTo(50*time.Second)
+	if rare := g.length / 20; rare > time.Minute && g.draw.IntN(10) > 0 {
+		gap = time.Minute + g.upTo(rare)
+	}
+	return gap
 }
 
 type generator struct {
