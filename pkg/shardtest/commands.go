@@ -20,6 +20,7 @@ func commands() []command {
 		{"crash SERVER before COUNT", (*Shard).doCrashBefore},
 		{"crash SERVER after COUNT", (*Shard).doCrashAfter},
 		{"suspend SERVER", (*Shard).doSuspend},
+		{"suspend SERVER before COUNT", (*Shard).doSuspendBefore},
 		{"resume SERVER", (*Shard).doResume},
 
 		{"cut HOST HOST", (*Shard).doCut},

@@ -27,8 +27,13 @@ func (g *generator) handover(at time.Duration) {
 
 func (g *generator) suspend(at time.Duration) {
 	name := g.server()
-	g.at(at, "suspend %s", name)
 	until := at + g.mostly(5*time.Second, 2*time.Minute)
+	if g.draw.IntN(2) == 0 {
+		g.at(at, "suspend %s before %d", name, g.draw.IntN(20))
+		until += time.Minute
+	} else {
+		g.at(at, "suspend %s", name)
+	}
 	for n := range g.servers {
 		g.at(until, "resume %c", 'a'+n)
 	}

@@ -34,14 +34,14 @@ type life struct {
 type crash struct {
 	requests int  // how many come before the one it happens at
 	after    bool // that one still takes effect
+	freeze   bool // the process does not die, it is suspended before that one
 }
 
-// arm makes the process die at its n-th request from now, 0 for the next, before
-// or after that takes effect.
-func (l *life) arm(n int, after bool) {
+// arm makes the process die, or be suspended, at one of its next requests.
+func (l *life) arm(c crash) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.armed = &crash{requests: n, after: after}
+	l.armed = &c
 }
 
 // disarm takes back an arm that has not struck.
@@ -153,9 +153,15 @@ func (l *life) strike() (now, after bool) {
 		l.armed.requests--
 		return false, false
 	}
-	after = l.armed.after
+	armed := *l.armed
 	l.armed = nil
-	return true, after
+	if armed.freeze {
+		if l.resume == nil && !l.dead {
+			l.resume = make(chan struct{})
+		}
+		return false, false
+	}
+	return true, armed.after
 }
 
 // request makes one request in the name of the process.
@@ -164,6 +170,9 @@ func (l *life) request(ctx context.Context, toStore bool, what string, do func()
 		return err
 	}
 	now, after := l.strike()
+	if err := l.pass(ctx, toStore); err != nil {
+		return err
+	}
 	if now && !after {
 		l.kill("before " + what)
 		return errDead
@@ -253,9 +262,23 @@ func (p mortalProvider) guarded(ctx context.Context, create fleet.InstanceID) co
 	})
 }
 
+// mutate asks for a change. A process may have been suspended right before it. When it goes on, its own timers have not run yet: nothing but the guard
+// can tell it that its time is over.
+func (p mortalProvider) mutate(ctx context.Context, what string, do func(context.Context) error) error {
+	began := time.Now()
+	return p.life.request(ctx, false, what, func() error {
+		if time.Since(began) > 0 {
+			thawed, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+			defer cancel()
+			ctx = thawed
+		}
+		return do(ctx)
+	})
+}
+
 // Create implements provider.Provider.
 func (p mortalProvider) Create(ctx context.Context, spec provider.Spec) (vm provider.VM, err error) {
-	err = p.life.request(ctx, false, "create "+string(spec.ID), func() (err error) {
+	err = p.mutate(ctx, "create "+string(spec.ID), func(ctx context.Context) (err error) {
 		vm, err = p.Provider.Create(p.guarded(ctx, spec.ID), spec)
 		return err
 	})
@@ -264,7 +287,7 @@ func (p mortalProvider) Create(ctx context.Context, spec provider.Spec) (vm prov
 
 // Delete implements provider.Provider.
 func (p mortalProvider) Delete(ctx context.Context, ref provider.Ref) error {
-	return p.life.request(ctx, false, "delete "+string(ref.ID), func() error {
+	return p.mutate(ctx, "delete "+string(ref.ID), func(ctx context.Context) error {
 		return p.Provider.Delete(p.guarded(ctx, ""), ref)
 	})
 }

@@ -63,13 +63,17 @@ func (s *Shard) doCrash(a args) error {
 	return err
 }
 
-func (s *Shard) doCrashBefore(a args) error { return s.arm(a, false) }
-func (s *Shard) doCrashAfter(a args) error  { return s.arm(a, true) }
+func (s *Shard) doCrashBefore(a args) error { return s.arm(a, crash{}) }
+func (s *Shard) doCrashAfter(a args) error  { return s.arm(a, crash{after: true}) }
 
-func (s *Shard) arm(a args, after bool) error {
+// doSuspendBefore suspends the process as it is about to make a request.
+func (s *Shard) doSuspendBefore(a args) error { return s.arm(a, crash{freeze: true}) }
+
+func (s *Shard) arm(a args, c crash) error {
 	v, err := s.living(a.words[0])
 	if err == nil {
-		v.life.arm(a.count, after)
+		c.requests = a.count
+		v.life.arm(c)
 	}
 	return err
 }
