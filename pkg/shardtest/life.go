@@ -270,7 +270,7 @@ func (p mortalProvider) mutate(ctx context.Context, what string, do func(context
 		if time.Since(began) > 0 {
 			thawed, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 			defer cancel()
-			ctx = thawed
+			return do(thawed)
 		}
 		return do(ctx)
 	})

@@ -76,6 +76,9 @@ func (s *Shard) disagreements() (wrong []string) {
 			if !made[i.ID] {
 				wrong = append(wrong, fmt.Sprintf("%s is %s and has no machine", i.ID, i.Phase))
 			}
+			if i.RemovalAskedAt != nil {
+				wrong = append(wrong, fmt.Sprintf("%s is asked to go and is %s", i.ID, i.Phase))
+			}
 			delete(made, i.ID)
 		case fleet.Deleted:
 		default:

@@ -58,6 +58,7 @@ func (s *Shard) live(script Script) error {
 	if err := s.doHeal(args{}); err != nil {
 		return err
 	}
+	time.Sleep(quiet) // whoever backed off tries again by then
 	if err := s.Settle(settleWithin); err != nil {
 		return err
 	}
