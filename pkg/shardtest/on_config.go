@@ -59,7 +59,8 @@ func (s *Shard) doHeal(args) error {
 		if v.alive() {
 			v.life.disarm()
 			v.resume()
-		} else {
+		}
+		if !v.alive() || v.asked {
 			v.start()
 		}
 	}

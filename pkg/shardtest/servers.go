@@ -19,6 +19,7 @@ type server struct {
 	addr   string
 	starts int
 	cutOff bool  // it can't reach the store
+	asked  bool  // to stop
 	life   *life // of the last start; nil: it was never started
 	stop   context.CancelFunc
 	done   chan struct{} // closed when the last start has ended
@@ -51,6 +52,7 @@ func (v *server) lifeName() string { return fmt.Sprintf("%s-%d", v.name, v.start
 func (v *server) start() {
 	v.wait()
 	v.starts++
+	v.asked = false
 	name, host := v.lifeName(), v.shard.network.Host(v.addr)
 	host.Up()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -107,6 +109,8 @@ func (v *server) config(name string, l *life, host *Host) nstanceserver.Config {
 // is suspended learns of it when it goes on.
 func (v *server) terminate() {
 	v.shard.Timeline.Say(v.lifeName(), "is told to stop")
+	v.asked = true
+	v.life.disarm() // it would freeze with nobody there to wake it
 	v.stop()
 	if !v.life.suspended() {
 		v.wait()
