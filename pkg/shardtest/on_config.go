@@ -54,6 +54,22 @@ func (s *Shard) doHeal(args) error {
 	s.fairWeather()
 	s.world.Mend()
 	s.network.HealAll()
+	s.revive()
+	time.Sleep(storeTimeout) // a request that a server dies after may be under way
+	s.revive()
+	if s.settings.Broken {
+		if err := s.doConfigMended(args{}); err != nil {
+			return err
+		}
+	}
+	s.operator.idle()
+	s.refresh(5 * time.Minute)
+	s.operator.idle()
+	return nil
+}
+
+// revive has every server run, and reach the store.
+func (s *Shard) revive() {
 	for _, v := range s.servers {
 		v.reach(true)
 		if v.alive() {
@@ -64,13 +80,4 @@ func (s *Shard) doHeal(args) error {
 			v.start()
 		}
 	}
-	if s.settings.Broken {
-		if err := s.doConfigMended(args{}); err != nil {
-			return err
-		}
-	}
-	s.operator.idle()
-	s.refresh(5 * time.Minute)
-	s.operator.idle()
-	return nil
 }
