@@ -1,3 +1,7 @@
+// A hybrid key exchange costs more than everything else of a handshake, and nothing
+// here depends on it.
+//go:debug tlsmlkem=0
+
 package shardtest_test
 
 import (
