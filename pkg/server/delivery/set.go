@@ -79,8 +79,11 @@ type Report struct {
 	Files      []FileStatus
 }
 
-// maxHash is the longest config hash that is taken from an agent, in bytes.
-const maxHash = 128
+// The longest config hash and error that are kept of what an agent says, in bytes.
+const (
+	maxHash  = 128
+	maxError = 512
+)
 
 // tidy returns what is worth keeping of a report: in the order of the names, each
 // once, and bounded.
@@ -91,6 +94,10 @@ func (r Report) tidy() *Report {
 		slices.SortFunc(all, func(a, b FileStatus) int { return cmp.Compare(a.Name, b.Name) })
 		all = slices.CompactFunc(all, func(a, b FileStatus) bool { return a.Name == b.Name })
 		out.Files = slices.DeleteFunc(all, func(f FileStatus) bool { return files.CheckName(f.Name) != nil })
+		for n := range out.Files {
+			e := &out.Files[n].Error
+			*e = strings.Clone((*e)[:min(len(*e), maxError)])
+		}
 	}
 	return &out
 }
