@@ -29,7 +29,7 @@ func (s operatorShard) Refresh(ctx context.Context) (operators.Refreshed, error)
 	if err != nil {
 		return operators.Refreshed{}, err
 	}
-	s.files.Changed() // secrets and storage may have changed even if the config has not
+	s.files.Refreshed() // secrets and storage may have changed even if the config has not
 	c := s.static.now()
 	return operators.Refreshed{Updated: updated, ETag: string(c.info.ETag), RestartRequired: slices.Clone(c.restart)}, nil
 }

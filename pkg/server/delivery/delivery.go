@@ -146,14 +146,17 @@ func (d *Delivery) ConfigHash(id fleet.InstanceID) string {
 }
 
 // Changed has the connected instances of the given groups judged again, at once;
-// none given: of all groups, after secrets and storage have been read anew.
+// none given: of all groups. Only groups whose definition is another one cost
+// more than a look.
 func (d *Delivery) Changed(keys ...fleet.GroupKey) {
-	if len(keys) == 0 {
-		d.sources.expire()
-		d.refresh()
-		return
-	}
-	d.lookAgain(func(s *session) bool { return slices.Contains(keys, s.group) })
+	d.lookAgain(func(s *session) bool { return len(keys) == 0 || slices.Contains(keys, s.group) })
+}
+
+// Refreshed has all connected instances judged again, at once, by secrets and
+// storage that are read anew.
+func (d *Delivery) Refreshed() {
+	d.sources.expire()
+	d.refresh()
 }
 
 // refresh has all sets rendered anew.

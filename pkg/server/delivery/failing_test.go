@@ -54,7 +54,7 @@ func TestFailingSources(t *testing.T) {
 					t.Errorf("told %q, want %q", told, c.want)
 				}
 				locked(s, func() bool { c.mend(s); return true })
-				s.d.Changed()
+				s.d.Refreshed()
 				for range 3 {
 					time.Sleep(time.Minute)
 					a.report()
@@ -111,8 +111,17 @@ func TestOneRequestForAll(t *testing.T) {
 		if n := s.store.Counts().Sub(before); n.Total() > 4 || s.reads > 5 {
 			t.Errorf("%+v requests in an hour, %d secrets read", n, s.reads)
 		}
+		// A group that was looked at again, and again, costs no request either.
+		before, reads := s.store.Counts(), s.reads
+		for range 100 {
+			s.d.Changed()
+			synctest.Wait()
+		}
+		if n := s.store.Counts().Sub(before); n.Total() != 0 || s.reads != reads {
+			t.Errorf("%+v requests for a hundred looks, %d secrets read", n, s.reads-reads)
+		}
 		s.put("files/net.json", `{"mtu": 9000}`)
-		s.d.Changed()
+		s.d.Refreshed()
 		synctest.Wait()
 		for _, a := range all {
 			if string(a.disk["net.json"]) != `{"mtu": 9000}` {
@@ -158,7 +167,7 @@ func TestGroupGone(t *testing.T) {
 			s.groups = map[fleet.GroupKey]fleet.Group{{Tenant: "default", Name: "web"}: {Key: fleet.GroupKey{Tenant: "default", Name: "web"}, Removed: true}}
 			return true
 		})
-		s.d.Changed()
+		s.d.Refreshed()
 		a.report()
 		a.receivesNothing()
 	})
