@@ -46,11 +46,12 @@ bin/%: always
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
 
 .PHONY: test
-test: ## Run every test that needs no container engine, race detector on
+test: ## Run every test that needs no container engine, race detector on, and simulate 2,000 histories of a shard
 ifeq ($(CC_FOUND),)
 	@echo "no C compiler: running the tests WITHOUT the race detector" >&2
 endif
 	$(TEST) -timeout 10m ./...
+	@$(MAKE) --no-print-directory sim SEEDS=2000
 
 .PHONY: sim
 sim: ## Simulate SEEDS histories of a shard (default 500), or replay SEED with its timeline (LENGTH=10m, LOGS=1)
