@@ -59,7 +59,7 @@ func (t *term) lookAgain() {
 	if !now.fromApplied || (err != nil && !errors.Is(err, object.ErrNotFound)) {
 		return
 	}
-	if _, err = t.parseText(t.ctx, o, err); err == nil && bytes.Equal(o.Body, now.body) {
+	if _, err = t.parseText(o, err); err == nil && bytes.Equal(o.Body, now.body) {
 		now.info, now.fromApplied, now.problems = o.Info, false, nil
 		t.static.swap(now)
 		t.troubles.over(ReasonConfig)

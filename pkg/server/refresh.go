@@ -58,7 +58,7 @@ func (t *term) refresh(ctx context.Context) (updated bool, err error) {
 	if settled && o.ETag == now.info.ETag {
 		return false, t.stillLeading()
 	}
-	shard, err := t.parseText(ctx, o, err)
+	shard, err := t.parseText(o, err)
 	if err != nil {
 		t.refuse(o, err)
 		return false, t.invalid(err)
@@ -93,11 +93,11 @@ func (t *term) readText(ctx context.Context) (object.Object, error) {
 
 // parseText is the config that was read, unless reading it ended with missing. The
 // error is a Problems.
-func (t *term) parseText(ctx context.Context, o object.Object, missing error) (*config.Shard, error) {
+func (t *term) parseText(o object.Object, missing error) (*config.Shard, error) {
 	if missing != nil {
 		return nil, t.server.noConfig()
 	}
-	return t.server.parse(ctx, o.Body)
+	return t.server.parse(o.Body)
 }
 
 // refuse notes that config/ can't run, until a refresh or a look finds otherwise.

@@ -71,7 +71,7 @@ func (s *Server) readConfig(ctx context.Context) (acceptedConfig, error) {
 		return acceptedConfig{}, fmt.Errorf("read config: %w", err)
 	default:
 		var shard *config.Shard
-		if shard, err = s.parse(ctx, o.Body); err == nil {
+		if shard, err = s.parse(o.Body); err == nil {
 			return acceptedConfig{shard: shard, body: o.Body, info: o.Info}, nil
 		}
 		err = fmt.Errorf("%s is not valid: %w", configKey(s.cfg.Shard), err)
@@ -95,17 +95,15 @@ func (s *Server) noConfig() error {
 
 // parse reads and checks a static config. The error lists everything that is
 // wrong, as Problems.
-func (s *Server) parse(_ context.Context, body []byte) (*config.Shard, error) {
+func (s *Server) parse(body []byte) (*config.Shard, error) {
 	shard, err := config.Parse(body)
 	if err != nil {
 		return nil, err
 	}
-	var problems config.Problems
 	if s.cfg.OpenProvider == nil {
-		problems = append(problems, checkProvider(shard.Server.Provider)...)
-	}
-	if err := problems.Err(); err != nil {
-		return nil, err
+		if err := checkProvider(shard.Server.Provider).Err(); err != nil {
+			return nil, err
+		}
 	}
 	return shard, nil
 }
@@ -127,7 +125,7 @@ func (s *Server) readApplied(ctx context.Context) (appliedConfig, error) {
 	if err != nil {
 		return appliedConfig{}, fmt.Errorf("read the last accepted config: %w", err)
 	}
-	shard, err := s.parse(ctx, o.Body)
+	shard, err := s.parse(o.Body)
 	return appliedConfig{shard: shard, body: o.Body, etag: o.ETag, err: err}, nil
 }
 

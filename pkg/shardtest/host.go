@@ -9,6 +9,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/nstance/nstance/pkg/rpc"
 )
 
 // Host is one machine on the network.
@@ -138,7 +140,7 @@ func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 			return nil, opError("dial", addr, err)
 		}
 		if c != nil {
-			if err := pass(ctx, 2*h.network.min); err != nil {
+			if err := rpc.Sleep(ctx, 2*h.network.min); err != nil {
 				_ = c.Close() // nobody has it
 				return nil, err
 			}

@@ -1,7 +1,6 @@
 package shardtest
 
 import (
-	"context"
 	"hash/fnv"
 	"math/rand/v2"
 	"net/netip"
@@ -144,17 +143,6 @@ func (n *Network) isCut(l *link) (bool, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return l.cut, l.changed
-}
-
-func pass(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // hash is the same in every process, unlike the runtime's own.

@@ -52,18 +52,7 @@ func (f folder) close() {
 // names lists the folder, sorted, so that versions ascend. A folder that has been
 // removed is empty.
 func (f folder) names() ([]string, error) {
-	d, err := f.root.Open(".")
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
+	names, err := namesIn(f.root.Open("."))
 	slices.Sort(names)
 	return names, err
 }

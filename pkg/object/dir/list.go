@@ -130,9 +130,11 @@ func walk(path, base, prefix string, found func(string)) error {
 	return nil
 }
 
-// namesOf lists a directory; one that is not there, or no longer, is empty.
-func namesOf(path string) ([]string, error) {
-	d, err := os.Open(path)
+func namesOf(path string) ([]string, error) { return namesIn(os.Open(path)) }
+
+// namesIn lists a directory that was opened; one that is not there, or no longer,
+// is empty.
+func namesIn(d *os.File, err error) ([]string, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
