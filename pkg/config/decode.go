@@ -18,6 +18,11 @@ type decoder struct {
 	problems Problems
 	seen     map[string]bool
 	broken   []string // paths of the fields whose value could not be taken
+
+	// tolerant is for a text that a newer version may have written: a field without
+	// a name here is passed over, and passed says that there was one.
+	tolerant bool
+	passed   bool
 }
 
 func newDecoder(text []byte) *decoder {
@@ -82,12 +87,25 @@ func (d *decoder) object(path string, v hujson.Value, into reflect.Value) {
 	for name, value := range d.members(path, v) {
 		field, ok := fields[name]
 		if !ok {
-			if !d.problems.full() {
-				d.problems.addf(join(path, name), "unknown field %s", have(fields))
-			}
+			d.unknown(path, name, fields)
 			continue
 		}
 		d.decode(join(path, name), value, field)
+	}
+}
+
+// unknown takes a name that differs from a known one by case alone for a mistake
+// even where others are tolerated: no version would give a field such a name.
+func (d *decoder) unknown(path, name string, fields map[string]reflect.Value) {
+	mistake := !d.tolerant
+	for known := range fields {
+		mistake = mistake || strings.EqualFold(known, name)
+	}
+	switch {
+	case !mistake:
+		d.passed = true
+	case !d.problems.full():
+		d.problems.addf(join(path, name), "unknown field %s", have(fields))
 	}
 }
 

@@ -68,6 +68,7 @@ func (d defaulter) durations(s *Server) {
 		"leader_election.renew_interval":              {&s.LeaderElection.RenewInterval, 10 * time.Second},
 		"leader_election.lease_duration":              {&s.LeaderElection.LeaseDuration, 30 * time.Second},
 		"leader_election.fence_window":                {&s.LeaderElection.FenceWindow, time.Second},
+		"leader_election.give_up":                     {&s.LeaderElection.GiveUp, 30 * time.Second},
 		"request_timeout":                             {&s.RequestTimeout, 30 * time.Second},
 		"shutdown_timeout":                            {&s.ShutdownTimeout, 10 * time.Second},
 		"health.report_interval":                      {&s.Health.ReportInterval, time.Minute},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"github.com/tailscale/hujson"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/record"
 )
 
 // Dynamic is what the leader keeps of changes that came through the API, one
@@ -28,6 +30,9 @@ type Dynamic struct {
 	Rev    uint64                      `json:"rev"`
 	Writer string                      `json:"writer"`
 	Groups map[string]map[string]Entry `json:"groups"`
+
+	// unknown is what a newer version keeps here beside.
+	unknown record.Unknown
 }
 
 // Entry is what is kept of one group. A field that is absent leaves the group
@@ -46,6 +51,8 @@ type Entry struct {
 	Leaving       []fleet.InstanceID `json:"leaving,omitempty"` // sorted, each once
 	Removed       bool               `json:"removed,omitempty"` // scale to zero, then forget
 
+	// unknown is what a newer version keeps of the group beside.
+	unknown record.Unknown
 	// unread is the text of an entry that can't be read, kept as it is so that
 	// the next write does not lose it; unreadable is what is wrong with it,
 	// with paths relative to the entry.
@@ -56,18 +63,20 @@ type Entry struct {
 // entryFields is Entry without its methods, for encoding.
 type entryFields Entry
 
-// MarshalJSON writes an entry that couldn't be read as it was found.
+// MarshalJSON writes an entry with what a newer version keeps in it, and one that
+// couldn't be read as it was found.
 func (e Entry) MarshalJSON() ([]byte, error) {
 	if e.unread != nil {
 		return e.unread, nil
 	}
-	return json.Marshal(entryFields(e))
+	return record.Encode(entryFields(e), e.unknown)
 }
 
 // ParseDynamic reads dynamic groups, comments and trailing commas allowed. An
 // entry that is bad in itself does not fail the text: Resolve reports it and
 // disables its group. The error, of type Problems, is for a text that is bad
-// around the entries, which names no group that could be disabled.
+// around the entries, which names no group that could be disabled. Fields that
+// this version does not know are kept, and Resolve names them.
 func ParseDynamic(data []byte) (Dynamic, error) {
 	root, err := parseSyntax(data)
 	if err != nil {
@@ -80,11 +89,13 @@ func ParseDynamic(data []byte) (Dynamic, error) {
 		Groups map[string]map[string]hujson.Value `json:"groups"`
 	}
 	d := newDecoder(data)
+	d.tolerant = true
 	d.decode("", root, reflect.ValueOf(&raw).Elem())
+	unknown := passed[Dynamic](d, root)
 	if err := d.problems.sorted().Err(); err != nil {
 		return Dynamic{}, err
 	}
-	out := Dynamic{Epoch: raw.Epoch, Rev: raw.Rev, Writer: raw.Writer, Groups: map[string]map[string]Entry{}}
+	out := Dynamic{Epoch: raw.Epoch, Rev: raw.Rev, Writer: raw.Writer, Groups: map[string]map[string]Entry{}, unknown: unknown}
 	for tenant, groups := range raw.Groups {
 		out.Groups[tenant] = make(map[string]Entry, len(groups))
 		for name, value := range groups {
@@ -98,14 +109,34 @@ func ParseDynamic(data []byte) (Dynamic, error) {
 func parseEntry(text []byte, v hujson.Value) Entry {
 	var entry Entry
 	d := newDecoder(text)
+	d.tolerant = true
 	d.decode("", v, reflect.ValueOf(&entry).Elem())
+	entry.unknown = passed[Entry](d, v)
 	problems := append(d.problems, entry.check()...)
 	if len(problems) == 0 {
 		return entry
 	}
+	return Entry{unread: plain(v), unreadable: problems.sorted()}
+}
+
+// passed returns the fields of v that d passed over because T has none of their
+// names.
+func passed[T any](d *decoder, v hujson.Value) record.Unknown {
+	if !d.passed {
+		return record.Unknown{}
+	}
+	unknown, err := record.Find[T](plain(v))
+	if err != nil {
+		d.problems.addf("", "%v", err)
+	}
+	return unknown
+}
+
+// plain is the text of a value as JSON without comments.
+func plain(v hujson.Value) []byte {
 	clone := v.Clone()
 	clone.Minimize()
-	return Entry{unread: clone.Pack(), unreadable: problems.sorted()}
+	return clone.Pack()
 }
 
 // check reports what is wrong with an entry whatever the static config says.
@@ -136,10 +167,15 @@ func (d Dynamic) Encode() ([]byte, error) {
 	if d.Groups == nil {
 		d.Groups = map[string]map[string]Entry{}
 	}
-	data, err := json.MarshalIndent(d, "", "  ")
+	compact, err := record.Encode(d, d.unknown)
 	if err != nil {
 		return nil, fmt.Errorf("encode dynamic groups: %w", err)
 	}
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, compact, "", "  "); err != nil {
+		return nil, fmt.Errorf("encode dynamic groups: %w", err)
+	}
+	data := indented.Bytes()
 	if len(data) >= MaxSize {
 		return nil, fmt.Errorf("encode dynamic groups: %d bytes, of which only %d can be read again: remove groups or vars", len(data), MaxSize)
 	}

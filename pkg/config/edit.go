@@ -136,7 +136,7 @@ func (s *Shard) restricted(static Group, e Entry) Problems {
 
 // narrowed keeps what a group that static config names can be given here.
 func (e Entry) narrowed() Entry {
-	return Entry{Size: e.Size, InstanceType: e.InstanceType, Vars: e.Vars, Leaving: e.Leaving}
+	return Entry{Size: e.Size, InstanceType: e.InstanceType, Vars: e.Vars, Leaving: e.Leaving, unknown: e.unknown}
 }
 
 // Upsert applies a change without asking whether the shard allows it. An entry

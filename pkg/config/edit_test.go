@@ -264,7 +264,7 @@ func TestParseDynamicErrors(t *testing.T) {
 		`{"groups": {"default": []}}`:  "groups.default: got an array: want an object",
 		`{"rev": -1}`:                  "rev: got the number -1: want a whole number, not negative",
 		`{"rev": 1.5}`:                 "rev: got the number 1.5: want a whole number, not negative",
-		`{"default": {}}`:              "default: unknown field (have: epoch, groups, rev, writer)",
+		`{"Groups": {}}`:               "Groups: unknown field (have: epoch, groups, rev, writer)",
 		`{"groups": {}, "groups": {}}`: "groups: given more than once",
 		`{"groups": {"default": {"web": {}, "web": {}}}}`: "groups.default.web: given more than once",
 	} {

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"os"
+	"reflect"
 	"testing"
 
 	"github.com/nstance/nstance/pkg/config"
@@ -22,10 +23,14 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(with(`"defaults": { "vars": { "a.b": [1e3, 0.5, null] }, "args": { "x": "{{ range .Vars }}{{ $.Vars.y }}{{ end }}" } }`)))
 	f.Add([]byte(`{"cluster": {"id": "\ud800"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		accepted, acceptedErr := config.ParseAccepted(data)
 		shard, err := config.Parse(data)
 		if err != nil {
 			_ = err.Error()
 			return
+		}
+		if acceptedErr != nil || !reflect.DeepEqual(accepted, shard) {
+			t.Fatalf("accepted, but not as it was before: %v\n%+v\n%+v", acceptedErr, shard, accepted)
 		}
 		checkRoundTrip(t, shard)
 		if problems := shard.Validate(config.Checks{}); problems != nil {
@@ -50,6 +55,7 @@ func FuzzParseDynamic(f *testing.F) {
 		`{"groups": {"default": {"own": {"template": "knd", "size": 2, "vars": {"a": [1, {"b": null}]}, "leaving": ["knd01hqz3yfzzfzz8zzzzzzzzzzzz"]}}}}`,
 		`{"groups": {"default": {"web": {"size": "two", "x": 1e999}, "gone": {"removed": true}}, "Bad": {"x": {}}}}`,
 		`{"groups": {"default": {"web": null}, "empty": {}}} // comment`,
+		newerGroups,
 	} {
 		f.Add([]byte(text))
 	}

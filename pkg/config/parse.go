@@ -24,14 +24,25 @@ func Parse(data []byte) (*Shard, error) {
 	return ParseWith(data, Checks{})
 }
 
+// ParseAccepted is Parse for a text that was accepted before, maybe by a newer
+// version of this program: fields that this one does not know are passed over.
+func ParseAccepted(data []byte) (*Shard, error) {
+	d := newDecoder(data)
+	d.tolerant = true
+	return d.parse(Checks{})
+}
+
 // ParseWith is Parse with what a provider knows beside.
 func ParseWith(data []byte, checks Checks) (*Shard, error) {
-	root, err := parseSyntax(data)
+	return newDecoder(data).parse(checks)
+}
+
+func (d *decoder) parse(checks Checks) (*Shard, error) {
+	root, err := parseSyntax(d.text)
 	if err != nil {
 		return nil, err
 	}
 	shard := &Shard{}
-	d := newDecoder(data)
 	d.decode("", root, reflect.ValueOf(shard).Elem())
 	applyDefaults(shard, d.seen)
 	v := &validator{shard: shard, checks: checks, broken: d.broken}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/record"
 )
 
 // Resolve merges the static groups with the dynamic ones into what each group
@@ -16,10 +17,10 @@ import (
 // An entry whose tenant or group isn't even an id is only reported. For a group
 // that static config names the entry counts for size, instance_type, vars and
 // leaving; what else it holds, and disagrees with static config, is reported
-// and ignored.
+// and ignored, and so is a field that this version does not know.
 func (s *Shard) Resolve(d Dynamic) (map[fleet.GroupKey]fleet.Group, Problems) {
 	groups := map[fleet.GroupKey]fleet.Group{}
-	var problems Problems
+	problems := foreign(d.unknown)
 	for key := range s.keys(d) {
 		path := join(join("groups", key.Tenant), key.Name)
 		if err := checkKey(key); err != nil {
@@ -97,7 +98,16 @@ func (s *Shard) resolve(key fleet.GroupKey, entry Entry) (group fleet.Group, wro
 			wrong = append(wrong, s.checkOwn(key, definition)...)
 		}
 	}
-	return group, wrong.sorted(), ignored
+	return group, wrong.sorted(), append(ignored, foreign(entry.unknown)...)
+}
+
+// foreign names the fields that are kept but mean nothing here.
+func foreign(unknown record.Unknown) Problems {
+	var problems Problems
+	for _, name := range unknown.Names() {
+		problems.addf(join("", name), "ignored: unknown field, of a newer version or a mistake; it is kept")
+	}
+	return problems
 }
 
 // definition reads an entry as the definition of a group of its own.

@@ -138,7 +138,7 @@ func TestBadEntryDisablesItsGroupOnly(t *testing.T) {
 		`"web": { "size": "two" }`:                                  `groups.default.web.size: got the string "two": want a whole number`,
 		`"web": { "size": -1 }`:                                     `groups.default.web.size: -1 is outside the limits: want 0 to 10000`,
 		`"web": { "size": 1e9 }`:                                    `groups.default.web.size: 1000000000 is outside the limits: want 0 to 10000`,
-		`"web": { "sise": 1 }`:                                      `groups.default.web.sise: unknown field (have: args, drain_timeout, `,
+		`"web": { "Size": 1 }`:                                      `groups.default.web.Size: unknown field (have: args, drain_timeout, `,
 		`"web": { "size": 1, "size": 2 }`:                           `groups.default.web.size: given more than once: again at line 1, column `,
 		`"web": null`:                                               `groups.default.web: null is not a value here`,
 		`"web": []`:                                                 `groups.default.web: got an array: want an object`,

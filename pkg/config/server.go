@@ -60,11 +60,13 @@ type LeaderNetwork struct {
 }
 
 // LeaderElection is the election's timing. RenewInterval is below half of
-// LeaseDuration and FenceWindow below a quarter.
+// LeaseDuration and FenceWindow below a quarter. GiveUp is how long a leader goes
+// without what it needs until it asks others to lead.
 type LeaderElection struct {
 	RenewInterval Duration `json:"renew_interval"`
 	LeaseDuration Duration `json:"lease_duration"`
 	FenceWindow   Duration `json:"fence_window"`
+	GiveUp        Duration `json:"give_up"`
 }
 
 // CreateRate bounds how fast instances are created, all groups together.

@@ -176,6 +176,7 @@ func (v *validator) election(e LeaderElection) {
 	if e.FenceWindow <= 0 || e.FenceWindow >= e.LeaseDuration/4 {
 		v.addf(path+".fence_window", "%v is outside the limits: want more than 0s, and less than a quarter of lease_duration (%v)", e.FenceWindow, e.LeaseDuration)
 	}
+	v.duration(path+".give_up", e.GiveUp, time.Second, day)
 }
 
 func (v *validator) subnetPools(s Server) {

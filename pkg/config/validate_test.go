@@ -66,6 +66,8 @@ func TestValidate(t *testing.T) {
 		{server(`"leader_election": { "lease_duration": "2s", "renew_interval": "900ms", "fence_window": "499ms" }`), ""},
 		{server(`"leader_election": { "lease_duration": "2s", "renew_interval": "900ms", "fence_window": "500ms" }`), "server.leader_election.fence_window: 500ms is outside the limits: want more than 0s, and less than a quarter of lease_duration (2s)"},
 		{server(`"leader_election": { "lease_duration": "11m" }`), "server.leader_election.lease_duration: 11m is outside the limits: want 1s to 10m"},
+		{server(`"leader_election": { "give_up": "1s" }`), ""},
+		{server(`"leader_election": { "give_up": "999ms" }`), "server.leader_election.give_up: 999ms is outside the limits: want 1s to 1d"},
 		{[2]string{`"default_drain_timeout": "7m"`, `"default_drain_timeout": "24h"`}, ""},
 		{[2]string{`"default_drain_timeout": "7m"`, `"default_drain_timeout": "-1s"`}, "server.default_drain_timeout: -1s is outside the limits: want 0s to 1d"},
 		{server(`"expiry": { "eligible_age": "30d", "forced_age": "30d" }`), "server.expiry.eligible_age: 30d is not below forced_age (30d)"},

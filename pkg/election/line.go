@@ -17,10 +17,10 @@ type Line struct {
 	Record   *Record     `json:"record,omitempty"`
 }
 
-// ParseLine reads one line. It is as strict as ParseRecord.
+// ParseLine reads one line, as strictly as ParseRecord.
 func ParseLine(b []byte) (Line, error) {
 	var l Line
-	if err := parseStrict(b, &l); err != nil {
+	if err := parseOne(b, &l); err != nil {
 		return Line{}, fmt.Errorf("parse leader line: %w", err)
 	}
 	switch {

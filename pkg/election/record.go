@@ -55,13 +55,12 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON accepts exactly what MarshalJSON writes and rejects unknown
-// fields and values that no holder could have meant.
+// UnmarshalJSON rejects values that no holder could have meant. Fields of a newer
+// version are left out of account, and the next holder's record is without them:
+// a server of any version must be able to take over from one of any other.
 func (r *Record) UnmarshalJSON(b []byte) error {
 	var w recordJSON
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&w); err != nil {
+	if err := json.Unmarshal(b, &w); err != nil {
 		return err
 	}
 	lease, err := parseDuration("lease_duration", w.LeaseDuration)
@@ -99,22 +98,22 @@ func parseDuration(field, s string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseRecord reads a stored record. It is strict: unknown fields, anything
-// after the record and values out of range are errors that name the field.
+// ParseRecord reads a stored record. Anything after the record is an error, and so
+// is a value out of range, by the name of its field. Unknown fields are a newer
+// version's.
 func ParseRecord(b []byte) (Record, error) {
 	var r Record
-	if err := parseStrict(b, &r); err != nil {
+	if err := parseOne(b, &r); err != nil {
 		return Record{}, fmt.Errorf("parse election record: %w", err)
 	}
 	return r, nil
 }
 
-func parseStrict(b []byte, v any) error {
+func parseOne(b []byte, v any) error {
 	if len(b) > maxRecordBytes {
 		return fmt.Errorf("%d bytes, at most %d are valid", len(b), maxRecordBytes)
 	}
 	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
 		return err
 	}

@@ -9,6 +9,9 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
+// GroupsKey is where the shard's dynamic groups are in the store.
+func (l *Ledger) GroupsKey() string { return groupsKey(l.cfg.Shard) }
+
 // Groups reads the shard's dynamic groups from the store: the raw document and
 // its etag, both empty when there is none yet.
 func (l *Ledger) Groups(ctx context.Context) ([]byte, object.ETag, error) {
@@ -34,6 +37,9 @@ func (l *Ledger) seenGroups(r row) {
 	l.mu.Unlock()
 	l.cache.putGroups(groupsKey(l.cfg.Shard), r)
 }
+
+// GroupsKey is Ledger.GroupsKey.
+func (w *Writer) GroupsKey() string { return w.ledger.GroupsKey() }
 
 // Groups is Ledger.Groups.
 func (w *Writer) Groups(ctx context.Context) ([]byte, object.ETag, error) {

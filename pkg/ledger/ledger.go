@@ -12,6 +12,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/record"
 )
 
 // The kinds of failure, tested with errors.Is; those of the object store, so
@@ -70,6 +71,7 @@ type Ledger struct {
 // entry is a record as it was last read or written.
 type entry struct {
 	instance fleet.Instance // never changed in place
+	unknown  record.Unknown // what else the record says
 	etag     object.ETag
 }
 

@@ -69,11 +69,11 @@ func (l *Ledger) Fetch(ctx context.Context, tenant string, id fleet.InstanceID) 
 	if err != nil {
 		return fleet.Instance{}, fmt.Errorf("fetch instance %s: %w", id, err)
 	}
-	i, err := decode(o.Body, tenant, id)
+	e, err := decode(o.Body, tenant, id)
 	if err != nil {
 		return fleet.Instance{}, fmt.Errorf("fetch instance %s: %w", id, err)
 	}
-	return i, nil
+	return e.instance, nil
 }
 
 // comparison is what one pass over the listing found.
@@ -203,12 +203,13 @@ func (l *Ledger) reload(ctx context.Context, tenant string, id fleet.InstanceID)
 // store. A record that was good before and can't be read any more stays as it
 // was known: its instance lives, whatever happened to the object.
 func (l *Ledger) keep(tenant string, id fleet.InstanceID, o object.Object, fresh bool) bool {
-	i, err := decode(o.Body, tenant, id)
+	e, err := decode(o.Body, tenant, id)
 	if err != nil {
 		l.setMalformed(Malformed{Key: o.Key, ID: id, Err: err, etag: o.ETag, epoch: readEpoch(o.Body)})
 		return false
 	}
-	l.set(entry{instance: i, etag: o.ETag})
+	e.etag = o.ETag
+	l.set(e)
 	l.clearMalformed(o.Key)
 	if fresh {
 		l.cache.putInstance(o.Key, row{etag: o.ETag, body: o.Body})

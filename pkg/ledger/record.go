@@ -11,6 +11,7 @@ import (
 	"github.com/tailscale/hujson"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/record"
 )
 
 const suffix = ".json"
@@ -39,37 +40,37 @@ func (l *Ledger) parseKey(key string) (tenant string, id fleet.InstanceID, err e
 	return tenant, id, err
 }
 
-// encode writes a record and reads it back, so that memory holds exactly what
-// every other reader will see.
-func encode(i fleet.Instance) ([]byte, fleet.Instance, error) {
-	body, err := json.Marshal(i)
+// encode writes a record with what it held before beside what i says, and reads it
+// back, so that memory holds exactly what every other reader will see.
+func encode(i fleet.Instance, unknown record.Unknown) ([]byte, entry, error) {
+	body, err := record.Encode(i, unknown)
 	if err != nil {
-		return nil, fleet.Instance{}, fmt.Errorf("encode record: %w", err)
+		return nil, entry{}, fmt.Errorf("encode record: %w", err)
 	}
 	stored, err := decode(body, i.Tenant, i.ID)
 	return body, stored, err
 }
 
 // decode reads a record and checks that it is the one its key speaks of.
-func decode(body []byte, tenant string, id fleet.InstanceID) (fleet.Instance, error) {
-	var i fleet.Instance
-	if err := json.Unmarshal(body, &i); err != nil {
-		return fleet.Instance{}, fmt.Errorf("decode record: %w", err)
+func decode(body []byte, tenant string, id fleet.InstanceID) (entry, error) {
+	i, unknown, err := record.Decode[fleet.Instance](body)
+	if err != nil {
+		return entry{}, fmt.Errorf("decode record: %w", err)
 	}
 	switch {
 	case i.ID != id:
-		return fleet.Instance{}, fmt.Errorf("id: %.80q, want %q as in the key", i.ID, id)
+		return entry{}, fmt.Errorf("id: %.80q, want %q as in the key", i.ID, id)
 	case i.Tenant != tenant:
-		return fleet.Instance{}, fmt.Errorf("tenant: %.80q, want %q as in the key", i.Tenant, tenant)
+		return entry{}, fmt.Errorf("tenant: %.80q, want %q as in the key", i.Tenant, tenant)
 	case !i.Phase.Valid():
-		return fleet.Instance{}, fmt.Errorf("phase: %.80q, want one of %v", i.Phase, fleet.Phases())
+		return entry{}, fmt.Errorf("phase: %.80q, want one of %v", i.Phase, fleet.Phases())
 	case i.Rev == 0:
-		return fleet.Instance{}, errors.New("rev: 0, want at least 1")
+		return entry{}, errors.New("rev: 0, want at least 1")
 	}
 	if err := fleet.CheckName(i.Group); err != nil {
-		return fleet.Instance{}, fmt.Errorf("group: %w", err)
+		return entry{}, fmt.Errorf("group: %w", err)
 	}
-	return i, nil
+	return entry{instance: i, unknown: unknown}, nil
 }
 
 // readEpoch reads nothing but the epoch of a document, which may have comments

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/record"
 )
 
 // ErrRequest is the error of a request object that can't be understood. It keeps
@@ -53,47 +54,54 @@ func (l *Ledger) requestKey(tenant, key string) (string, error) {
 // Request reads from the store what a tenant's idempotency key stands for. It
 // fails with ErrNotFound when that is nothing yet, and with ErrRequest.
 func (l *Ledger) Request(ctx context.Context, tenant, key string) (Request, error) {
-	r, _, err := l.request(ctx, tenant, key)
+	r, err := l.request(ctx, tenant, key)
 	if err != nil {
 		return Request{}, fmt.Errorf("read request %s of tenant %s: %w", key, tenant, err)
 	}
-	return r, nil
+	return r.Request, nil
 }
 
-func (l *Ledger) request(ctx context.Context, tenant, key string) (Request, object.ETag, error) {
+// storedRequest is a request as it was read.
+type storedRequest struct {
+	Request
+	unknown record.Unknown
+	etag    object.ETag
+}
+
+func (l *Ledger) request(ctx context.Context, tenant, key string) (storedRequest, error) {
 	at, err := l.requestKey(tenant, key)
 	if err != nil {
-		return Request{}, "", err
+		return storedRequest{}, err
 	}
 	o, err := l.cfg.Store.Get(ctx, at)
 	if err != nil {
-		return Request{}, "", err
+		return storedRequest{}, err
 	}
-	r, err := decodeRequest(o.Body, tenant, key)
-	return r, o.ETag, err
+	r, unknown, err := decodeRequest(o.Body, tenant, key)
+	return storedRequest{Request: r, unknown: unknown, etag: o.ETag}, err
 }
 
 // decodeRequest reads a request and checks that it is the one its key speaks of.
-func decodeRequest(body []byte, tenant, key string) (Request, error) {
-	var r Request
-	if err := json.Unmarshal(body, &r); err != nil {
-		return Request{}, fmt.Errorf("%w: %w", ErrRequest, err)
+func decodeRequest(body []byte, tenant, key string) (Request, record.Unknown, error) {
+	r, unknown, err := record.Decode[Request](body)
+	if err != nil {
+		return Request{}, record.Unknown{}, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	switch {
 	case r.Tenant != tenant:
-		return Request{}, fmt.Errorf("%w: tenant: %.80q, want %q as in the object's name", ErrRequest, r.Tenant, tenant)
+		return Request{}, record.Unknown{}, fmt.Errorf("%w: tenant: %.80q, want %q as in the object's name", ErrRequest, r.Tenant, tenant)
 	case r.Key != key:
-		return Request{}, fmt.Errorf("%w: key: %.80q, want %q as in the object's name", ErrRequest, r.Key, key)
+		return Request{}, record.Unknown{}, fmt.Errorf("%w: key: %.80q, want %q as in the object's name", ErrRequest, r.Key, key)
 	case r.Rev == 0:
-		return Request{}, fmt.Errorf("%w: rev: 0, want at least 1", ErrRequest)
+		return Request{}, record.Unknown{}, fmt.Errorf("%w: rev: 0, want at least 1", ErrRequest)
 	}
 	if _, err := fleet.ParseID(string(r.ID)); err != nil {
-		return Request{}, fmt.Errorf("%w: id: %w", ErrRequest, err)
+		return Request{}, record.Unknown{}, fmt.Errorf("%w: id: %w", ErrRequest, err)
 	}
 	if err := fleet.CheckName(r.Group); err != nil {
-		return Request{}, fmt.Errorf("%w: group: %w", ErrRequest, err)
+		return Request{}, record.Unknown{}, fmt.Errorf("%w: group: %w", ErrRequest, err)
 	}
-	return r, nil
+	return r, unknown, nil
 }
 
 // Claim makes a key stand for an instance, unless it stands for one already, and
@@ -119,13 +127,14 @@ func (w *Writer) claim(ctx context.Context, r Request) (Request, error) {
 	if err != nil {
 		return Request{}, fmt.Errorf("encode: %w", err)
 	}
-	if _, err := decodeRequest(body, r.Tenant, r.Key); err != nil {
+	if _, _, err := decodeRequest(body, r.Tenant, r.Key); err != nil {
 		return Request{}, err
 	}
 	_, err = w.put(ctx, at, body, object.IfAbsent())
 	if errors.Is(err, ErrConflict) {
 		err = w.fence.Act(ctx, func(ctx context.Context) error {
-			r, _, err = w.ledger.request(ctx, r.Tenant, r.Key)
+			there, err := w.ledger.request(ctx, r.Tenant, r.Key)
+			r = there.Request
 			return err
 		})
 	}
@@ -139,7 +148,7 @@ func (w *Writer) retire(ctx context.Context, i fleet.Instance) error {
 	if i.RequestKey == "" || err != nil {
 		return nil //nolint:nilerr // what is no key names nothing
 	}
-	r, etag, err := w.ledger.request(ctx, i.Tenant, i.RequestKey)
+	r, err := w.ledger.request(ctx, i.Tenant, i.RequestKey)
 	switch {
 	case errors.Is(err, ErrNotFound), errors.Is(err, ErrRequest):
 		return nil // removed or broken by hand: it names nothing any more
@@ -149,11 +158,11 @@ func (w *Writer) retire(ctx context.Context, i fleet.Instance) error {
 		return nil
 	}
 	r.Gone, r.Epoch, r.Rev, r.Writer = true, w.fence.Epoch(), r.Rev+1, w.ledger.cfg.Writer
-	body, err := json.Marshal(r)
+	body, err := record.Encode(r.Request, r.unknown)
 	if err != nil {
 		return fmt.Errorf("encode request: %w", err)
 	}
-	_, err = w.put(ctx, at, body, object.IfMatch(etag))
+	_, err = w.put(ctx, at, body, object.IfMatch(r.etag))
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/record"
 )
 
 // Fence is the right of one term of leadership to act.
@@ -58,7 +59,7 @@ func (w *Writer) create(ctx context.Context, i fleet.Instance) (fleet.Instance, 
 	if i.Phase != fleet.Pending {
 		return fleet.Instance{}, fmt.Errorf("%w: %q, want %q", ErrPhase, i.Phase, fleet.Pending)
 	}
-	body, stored, err := encode(i)
+	body, stored, err := encode(i, record.Unknown{})
 	if err != nil {
 		return fleet.Instance{}, err
 	}
@@ -100,7 +101,7 @@ func (w *Writer) update(ctx context.Context, id fleet.InstanceID, change func(*f
 		return fleet.Instance{}, err
 	}
 	next.Epoch, next.Rev, next.Writer = w.fence.Epoch(), old.instance.Rev+1, w.ledger.cfg.Writer
-	body, stored, err := encode(next)
+	body, stored, err := encode(next, old.unknown)
 	if err != nil {
 		return fleet.Instance{}, err
 	}
@@ -156,6 +157,7 @@ func (w *Writer) current(id fleet.InstanceID) (entry, error) {
 	return e, w.outranked(e.instance)
 }
 
+// outranked refuses to change what a later term has written.
 func (w *Writer) outranked(i fleet.Instance) error {
 	if i.Epoch > w.fence.Epoch() {
 		return fmt.Errorf("%w: written in epoch %d, this is %d", ErrConflict, i.Epoch, w.fence.Epoch())
@@ -165,11 +167,13 @@ func (w *Writer) outranked(i fleet.Instance) error {
 
 // write puts a record whose lock is held. Memory follows the object even if the
 // fence then forbids to speak of it.
-func (w *Writer) write(ctx context.Context, i fleet.Instance, body []byte, pre object.Precondition) (fleet.Instance, error) {
+func (w *Writer) write(ctx context.Context, e entry, body []byte, pre object.Precondition) (fleet.Instance, error) {
+	i := e.instance
 	key := w.ledger.key(i.Tenant, i.ID)
 	etag, err := w.put(ctx, key, body, pre)
 	if etag != "" {
-		w.ledger.set(entry{instance: i, etag: etag})
+		e.etag = etag
+		w.ledger.set(e)
 		w.ledger.cache.putInstance(key, row{etag: etag, body: body})
 	}
 	if errors.Is(err, ErrConflict) {
@@ -194,7 +198,7 @@ func (w *Writer) conflict(ctx context.Context, i fleet.Instance, body []byte, er
 	if !ok {
 		return err
 	}
-	there, _, encodeErr := encode(e.instance)
+	there, _, encodeErr := encode(e.instance, e.unknown)
 	if encodeErr != nil || !bytes.Equal(there, body) {
 		return err
 	}
@@ -216,6 +220,9 @@ func (w *Writer) put(ctx context.Context, key string, body []byte, pre object.Pr
 func checkChange(old, next fleet.Instance) error {
 	if next.ID != old.ID || next.Tenant != old.Tenant || next.Group != old.Group || next.OnDemand != old.OnDemand {
 		return errors.New("id, tenant, group and on_demand never change")
+	}
+	if old.PublicKeySHA256 != "" && next.PublicKeySHA256 != old.PublicKeySHA256 {
+		return errors.New("public_key_sha256 never changes once it is set: the nonce was spent for that key")
 	}
 	if next.Phase != old.Phase && !old.Phase.CanMove(next.Phase) {
 		return fmt.Errorf("%w: %q does not follow %q", ErrPhase, next.Phase, old.Phase)

@@ -52,6 +52,14 @@ func TestUpdateRefuses(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
+	keyed := func(key string) error {
+		_, err := w.Update(t.Context(), newID(2), func(i *fleet.Instance) error { i.PublicKeySHA256 = key; return nil })
+		return err
+	}
+	create(t, w, 2)
+	if keyed("") != nil || keyed("aa") != nil || keyed("aa") != nil || keyed("bb") == nil || keyed("") == nil {
+		t.Error("a key may be set, and never changes then")
+	}
 	for _, from := range fleet.Phases() {
 		for _, to := range fleet.Phases() {
 			if l, w, ok := inPhase(t, from); ok {

@@ -93,10 +93,12 @@ func (s *Server) noConfig() error {
 	return config.Problems{{Message: fmt.Sprintf("no config for this shard: put one at %s in the bucket", configKey(s.cfg.Shard))}}
 }
 
-// parse reads and checks a static config. The error lists everything that is
-// wrong, as Problems.
-func (s *Server) parse(body []byte) (*config.Shard, error) {
-	shard, err := config.Parse(body)
+// parse reads and checks a static config as a person wrote it.
+func (s *Server) parse(body []byte) (*config.Shard, error) { return s.check(config.Parse(body)) }
+
+// check adds to what Parse says of a static config what it can't know. The error
+// lists everything that is wrong, as Problems.
+func (s *Server) check(shard *config.Shard, err error) (*config.Shard, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +127,7 @@ func (s *Server) readApplied(ctx context.Context) (appliedConfig, error) {
 	if err != nil {
 		return appliedConfig{}, fmt.Errorf("read the last accepted config: %w", err)
 	}
-	shard, err := s.parse(o.Body)
+	shard, err := s.check(config.ParseAccepted(o.Body))
 	return appliedConfig{shard: shard, body: o.Body, etag: o.ETag, err: err}, nil
 }
 
