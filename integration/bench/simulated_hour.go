@@ -77,7 +77,7 @@ func (l *memoryLink) elector(store object.Store, name string) (*election.Elector
 	e, err := election.New(election.Config{
 		Store: store, Key: "leader/" + shardID + ".json", Holder: name,
 		Addrs:      election.Addrs{Election: name + ":1", Registration: name + ":2", Operator: name + ":3", Agent: name + ":4"},
-		Timing:     election.Timing{RenewInterval: 10 * time.Second, LeaseDuration: 30 * time.Second, FenceWindow: time.Second},
+		Timing:     election.Timing{RenewInterval: 10 * time.Second, LeaseDuration: 30 * time.Second, FenceWindow: time.Second, GiveUp: 30 * time.Second},
 		FirstEpoch: func(context.Context) (uint64, error) { return 1, nil },
 		Peers:      l, Jitter: func(most time.Duration) time.Duration { return rand.N(most) },
 	})
@@ -100,6 +100,11 @@ func (l *memoryLink) Dial(ctx context.Context, addr string) (election.Stream, er
 		l.handlers[addr].ServeHTTP(s, req)
 	}()
 	return s, nil
+}
+
+// Answer implements election.Dialer.
+func (l *memoryLink) Answer(_ context.Context, addr string, _ election.Answer) error {
+	return fmt.Errorf("answer %s: a leader with nothing to do asks nobody", addr)
 }
 
 // memoryStream is both ends of an answer: each write is a line.

@@ -45,6 +45,19 @@ type publish struct {
 	etag   object.ETag
 }
 
+// askPeers asks all who listen whether they could act; machine.gotAnswer is told of
+// each that says so.
+type askPeers struct{ id uint64 }
+
+// proveReady finds out whether this server could act, and tells the one that asked.
+type proveReady struct {
+	leader string
+	addr   string
+	epoch  uint64
+	ask    uint64
+	window time.Duration // a write that takes longer is of no use
+}
+
 // startLead begins a term; its end is answered by machine.leadReturned.
 type startLead struct{ epoch uint64 }
 
@@ -68,13 +81,18 @@ func (c publish) String() string {
 	}
 	return "publish " + c.record.brief() + " etag " + string(c.etag)
 }
-func (c startLead) String() string { return fmt.Sprintf("start lead of epoch %d", c.epoch) }
-func (c stopLead) String() string  { return "stop lead: " + c.cause.Error() }
+func (c askPeers) String() string   { return fmt.Sprintf("ask peers, question %d", c.id) }
+func (c proveReady) String() string { return fmt.Sprintf("prove to %s, question %d", c.leader, c.ask) }
+func (c startLead) String() string  { return fmt.Sprintf("start lead of epoch %d", c.epoch) }
+func (c stopLead) String() string   { return "stop lead: " + c.cause.Error() }
 
 func (r Record) brief() string {
 	s := fmt.Sprintf("%s/e%d/r%d lease %s window %s", r.Holder, r.Epoch, r.Rev, r.LeaseDuration, r.FenceWindow)
 	if r.Released {
 		s += " released"
+	}
+	if r.Successor != "" {
+		s += " to " + r.Successor
 	}
 	return s
 }

@@ -16,6 +16,7 @@ type Timing struct {
 	RenewInterval time.Duration // default in a shard's config: 10 s
 	LeaseDuration time.Duration // 30 s
 	FenceWindow   time.Duration // 1 s
+	GiveUp        time.Duration // 30 s: without what it needs for this long, a leader asks others; 0: never
 }
 
 // Validate reports what is wrong with t, naming the setting.
@@ -31,8 +32,16 @@ func (t Timing) Validate() error {
 		return fmt.Errorf("fence_window: %s is not above 0", t.FenceWindow)
 	case t.FenceWindow >= t.LeaseDuration/4:
 		return fmt.Errorf("fence_window: %s is not below a quarter of the lease_duration of %s", t.FenceWindow, t.LeaseDuration)
+	case t.GiveUp < 0:
+		return fmt.Errorf("give_up: %s is below 0", t.GiveUp)
 	}
 	return nil
+}
+
+// onRecord is the part of t that the record speaks of.
+func (t Timing) onRecord() Timing {
+	t.GiveUp = 0
+	return t
 }
 
 // Config is what an Elector needs.
@@ -46,6 +55,12 @@ type Config struct {
 	// FirstEpoch returns 1 + the highest epoch found in any instance record. It
 	// is called only when there is no election record.
 	FirstEpoch func(context.Context) (uint64, error)
+
+	// Probe reports whether this server can do what a leader does outside of the
+	// election: it is called on a standby when the leader can't act. Nil: it can.
+	Probe func(context.Context) error
+	// Needs is what attempts of the term are noted in. Nil: only the fence's are.
+	Needs *Needs
 
 	Peers  Dialer                                // nil: no peers, standbys poll the store
 	Clock  Clock                                 // nil: SystemClock

@@ -38,6 +38,12 @@
 // the wait, is counted on the monotonic clock alone: a wall clock set forward
 // must not shorten it.
 //
+// A leader may live and be of no use, because what it needs can't be had from its
+// host. Needs keeps account of what it tries in vain; after a while it asks those
+// who follow it to try the same, and releases the record to one that succeeded
+// (giveup.go). That is a matter of usefulness alone: it ends a term as a campaign
+// that is over does, and the fence and the wait are what they are.
+//
 // The decisions are a pure state machine (machine.go and the files named for its
 // phases: follow.go, take.go, hold.go, release.go). The Elector drives it: it
 // reads the clocks, does what the machine asks for, and reports what came of it.

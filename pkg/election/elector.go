@@ -19,6 +19,8 @@ type Elector struct {
 
 	mu      sync.Mutex
 	machine *machine
+	needs   *Needs
+	plight  Plight // as last told
 	time    stopwatch
 	running bool
 	changed chan struct{} // closed when the phase or the last renewal changed
@@ -41,15 +43,20 @@ func New(c Config) (*Elector, error) {
 	if c.Clock == nil {
 		c.Clock = SystemClock()
 	}
+	if c.Needs == nil {
+		c.Needs = NewNeeds(c.Clock)
+	}
 	log := c.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Elector{
-		cfg: c, log: log, board: newBoard(c.Holder), machine: newMachine(c),
+	e := &Elector{
+		cfg: c, log: log, machine: newMachine(c), needs: c.Needs,
 		changed: make(chan struct{}), rearm: make(chan struct{}, 1), ended: make(chan struct{}),
 		hangUp: map[uint64]context.CancelFunc{},
-	}, nil
+	}
+	e.board = newBoard(c.Holder, func() { e.step((*machine).peerJoined) })
+	return e, nil
 }
 
 // Handler serves GET /leader to other servers. The caller serves it with mutual
@@ -133,15 +140,22 @@ func (e *Elector) wake() time.Duration {
 // step tells the machine what happened and starts what it asks for. The clocks
 // are read under the lock, so that the machine never sees them run backwards
 // by being overtaken.
+//
+// Before Run nothing can be started, so nothing happens: another server may ask as
+// soon as the address is open, and a machine that asked for something in vain would
+// wait for it for ever.
 func (e *Elector) step(happened func(*machine, instant)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.stepLocked(happened)
+	if e.running {
+		e.stepLocked(happened)
+	}
 }
 
 func (e *Elector) stepLocked(happened func(*machine, instant)) instant {
 	m := e.machine
-	phase, sent := m.phase, m.sent
+	phase, sent, plight := m.phase, m.sent, e.plight
+	m.lack = e.needs.longest()
 	now := e.time.read(e.cfg.Clock.Now())
 	happened(m, now)
 	for _, c := range m.commands() {
@@ -151,7 +165,8 @@ func (e *Elector) stepLocked(happened func(*machine, instant)) instant {
 		e.log.Info("election phase changed", slog.String("from", phase.String()), slog.String("to", m.phase.String()),
 			slog.String("holder", m.view.record.Holder), slog.Uint64("epoch", m.view.record.Epoch))
 	}
-	if m.phase != phase || m.sent != sent {
+	e.plight = m.plight(now)
+	if m.phase != phase || m.sent != sent || e.plight != plight {
 		close(e.changed)
 		e.changed = make(chan struct{})
 	}
@@ -194,6 +209,7 @@ func (e *Elector) checkFence(epoch uint64, early bool) standing {
 func (e *Elector) startTerm(ctx context.Context, epoch uint64) {
 	ctx, stop := context.WithCancelCause(ctx)
 	e.stopTerm = stop
+	e.needs.reset()
 	t := &Term{elector: e, epoch: epoch, ctx: ctx}
 	e.work.Go(func() {
 		if err := e.lead(ctx, t); err != nil && ctx.Err() == nil {

@@ -54,7 +54,7 @@ func startServer(t *testing.T, store object.Store, n *network, holder, addr stri
 		terms: make(chan *election.Term, 100), over: make(chan error, 100),
 	}
 	if n != nil {
-		n.listen(addr, e.Handler())
+		n.listen(addr, e)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
@@ -80,9 +80,21 @@ func (s *server) leads(within time.Duration) (*election.Term, time.Duration) {
 	}
 }
 
+// soon waits for what must come, for an hour of simulated time: timers that go on
+// would make a wait without a bound last for ever.
+func soon[T any](t *testing.T, from <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(time.Hour):
+		t.Fatalf("not within an hour: %s", what)
+	}
+	return v
+}
+
 func (s *server) close() {
 	s.stop()
-	<-s.done
+	soon(s.t, s.done, "the end of the elector")
 }
 
 func TestFirstLeaderWaitsTheWindow(t *testing.T) {
@@ -126,7 +138,7 @@ func TestHandover(t *testing.T) {
 		if err := old.Check(t.Context()); !errors.Is(err, election.ErrNotLeader) {
 			t.Errorf("the old term's check says %v, want not leader", err)
 		}
-		if err := <-a.over; err == nil {
+		if err := soon(t, a.over, "the end of the term"); err == nil {
 			t.Error("the term's context ended without a cause")
 		}
 	})
@@ -271,7 +283,7 @@ func TestLeadGivesUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.listen("host-a", a.Handler())
+		n.listen("host-a", a)
 		ctx, cancel := context.WithCancel(t.Context())
 		tries := make(chan uint64, 10)
 		done := make(chan struct{})
@@ -290,14 +302,14 @@ func TestLeadGivesUp(t *testing.T) {
 			t.Errorf("the other leads epoch %d after %s", term.Epoch(), took)
 		}
 		b.close()
-		if epoch := <-tries; epoch != 1 {
+		if epoch := soon(t, tries, "the end of the first try"); epoch != 1 {
 			t.Errorf("first try in epoch %d", epoch)
 		}
-		if epoch := <-tries; epoch != 3 {
+		if epoch := soon(t, tries, "the end of the second try"); epoch != 3 {
 			t.Errorf("second try in epoch %d, want 3", epoch)
 		}
 		cancel()
-		<-done
+		soon(t, done, "the end of the elector")
 	})
 }
 

@@ -31,11 +31,13 @@ func (m *machine) follow(now instant) {
 
 // mayCampaign reports whether the record seen last may be replaced now.
 func (m *machine) mayCampaign(now instant) bool {
-	if m.holdoff > 0 && !m.due(now, m.holdoffFrom, m.holdoff) {
+	if m.holdoff > 0 && !m.due(now, m.holdoffFrom, m.holdoff) || m.exhausted() {
 		return false
 	}
 	r := m.view.record
 	switch {
+	case m.view.present && r.Released && m.reserved(now):
+		return false
 	case !m.view.present, r.Released:
 		return true
 	case r.Holder == m.holder:

@@ -17,6 +17,7 @@ func (m *machine) expire(now instant) bool {
 	// Whatever a predecessor could start has been started: from here on our writes
 	// speak of our own acts alone.
 	m.carried = m.timing.FenceWindow
+	m.lack, m.gaveUpTo = Lack{}, Plight{}
 	m.emit(startLead{epoch: m.view.record.Epoch})
 	return true
 }
@@ -25,6 +26,9 @@ func (m *machine) expire(now instant) bool {
 // soon after an attempt whose outcome is unknown.
 func (m *machine) hold(now instant) {
 	m.wakeIn(maxSleepHolding)
+	if m.phase == leading {
+		m.askOthers(now)
+	}
 	regular := m.due(now, m.tried, m.timing.RenewInterval)
 	if !m.mayAsk(now, m.retryPause()) {
 		return
@@ -93,7 +97,7 @@ func (m *machine) endTerm(cause error) {
 // is seen when the record is read again.
 func (m *machine) giveUpRecord() {
 	m.disown()
-	m.attempts, m.readBack, m.failed = nil, false, false
+	m.attempts, m.readBack, m.failed, m.successor = nil, false, false, ""
 	m.orphan = m.op != opNone
 	m.known = false
 	m.phase = following

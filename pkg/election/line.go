@@ -8,13 +8,15 @@ import (
 
 // Line is one line of the answer to GET /leader. The first says who answers and,
 // when that server holds the record, what the record is. Each renewal and the
-// release follow with etag and rev; a record is beside them when more changed.
+// release follow with etag and rev; a record is beside them when more changed. Ask
+// is a question: could the one who reads it act? It is answered by an Answer.
 type Line struct {
 	Server   string      `json:"server,omitempty"`
 	ETag     object.ETag `json:"etag,omitempty"`
 	Rev      uint64      `json:"rev,omitempty"`
 	Released bool        `json:"released,omitempty"`
 	Record   *Record     `json:"record,omitempty"`
+	Ask      uint64      `json:"ask,omitempty"`
 }
 
 // ParseLine reads one line, as strictly as ParseRecord.

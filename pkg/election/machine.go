@@ -105,7 +105,16 @@ type machine struct {
 	takenAt  instant       // when we knew that our first write had landed
 	demanded bool          // someone wants to act and needs a fresh renewal
 	retimed  bool          // the record does not say yet what the timing is now
+	floor    uint64        // our next epoch is above this
 	giveUpAt instant       // when the release began
+
+	// What the term does without; its driver keeps lack up to date.
+	lack      Lack
+	giveUp    giveUp
+	successor string // whom the release is for; empty: for anybody
+	gaveUpTo  Plight // why this server does not lead, if it gave up the last term
+	proved    bool   // this server has been asked whether it could act
+	provedAt  instant
 }
 
 func newMachine(c Config) *machine {
@@ -328,7 +337,10 @@ func (m *machine) leadReturned(now instant) {
 		m.endTerm(errLeadOver)
 		m.holdoffFrom, m.holdoff = now, m.timing.RenewInterval/2+m.jitter(m.timing.RenewInterval/2)
 		m.phase, m.giveUpAt = releasing, now
-	case m.phase == stopping && m.quit && m.ours:
+	case m.phase == stopping && (m.quit || m.successor != "") && m.ours:
+		if m.successor != "" {
+			m.holdoffFrom, m.holdoff = now, m.timing.LeaseDuration
+		}
 		m.phase, m.giveUpAt = releasing, now
 	case m.phase == stopping:
 		m.giveUpRecord()

@@ -3,9 +3,11 @@ package election_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 
 	"github.com/nstance/nstance/pkg/election"
@@ -21,6 +23,7 @@ type network struct {
 // host is what answers at an address. Its state decides what a dial meets.
 type host struct {
 	handler http.Handler
+	answers http.Handler
 	ctx     context.Context // ends with the process: its connections are closed
 	silent  bool            // connections neither open nor end
 	stop    context.CancelFunc
@@ -28,12 +31,12 @@ type host struct {
 
 func newNetwork() *network { return &network{hosts: map[string]*host{}} }
 
-// listen puts h at addr until kill.
-func (n *network) listen(addr string, h http.Handler) {
+// listen puts e at addr until kill.
+func (n *network) listen(addr string, e *election.Elector) {
 	ctx, stop := context.WithCancel(context.Background())
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.hosts[addr] = &host{handler: h, ctx: ctx, stop: stop}
+	n.hosts[addr] = &host{handler: e.Handler(), answers: e.Answers(), ctx: ctx, stop: stop}
 }
 
 // kill ends what listens at addr and closes its connections.
@@ -76,6 +79,26 @@ func (n *network) Dial(ctx context.Context, addr string) (election.Stream, error
 		h.handler.ServeHTTP(s, req)
 	}()
 	return s, nil
+}
+
+// Answer implements election.Dialer.
+func (n *network) Answer(ctx context.Context, addr string, a election.Answer) error {
+	n.mu.Lock()
+	h := n.hosts[addr]
+	n.mu.Unlock()
+	if h == nil {
+		return fmt.Errorf("answer %s: %w", addr, election.ErrRefused)
+	}
+	body, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	w := httptest.NewRecorder()
+	h.answers.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+election.ReadyPath, bytes.NewReader(body)))
+	if w.Code != http.StatusNoContent {
+		return fmt.Errorf("answer %s: %s", addr, w.Body)
+	}
+	return nil
 }
 
 // pipe is the ResponseWriter on one side and the Stream on the other.

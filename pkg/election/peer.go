@@ -2,8 +2,10 @@ package election
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,11 +26,13 @@ var (
 	ErrClosed  = errors.New("peer closed the connection")
 )
 
-// Dialer connects to another server's /leader.
+// Dialer connects to other servers.
 type Dialer interface {
-	// Dial returns when the other side began to answer. ctx bounds the whole
+	// Dial asks for /leader. It returns when the other side began to answer. ctx bounds the whole
 	// life of the stream, not only the dialing.
 	Dial(ctx context.Context, addr string) (Stream, error)
+	// Answer posts to /ready, and returns once that was taken or refused.
+	Answer(ctx context.Context, addr string, a Answer) error
 }
 
 // Stream is one connection. Next is called by one goroutine; Close may be called
@@ -99,6 +103,29 @@ func (d httpDialer) Dial(ctx context.Context, addr string) (Stream, error) {
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, maxRecordBytes)
 	return &httpStream{addr: addr, body: res.Body, lines: lines}, nil
+}
+
+// Answer implements Dialer.
+func (d httpDialer) Answer(ctx context.Context, addr string, a Answer) error {
+	body, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("answer %s: %w", addr, err)
+	}
+	u := url.URL{Scheme: d.scheme, Host: addr, Path: ReadyPath}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("answer %s: %w", addr, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := d.client.Do(req)
+	if err != nil {
+		return fmt.Errorf("answer %s: %w", addr, classify(err))
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("answer %s: answered %s", addr, res.Status)
+	}
+	return nil
 }
 
 type httpStream struct {

@@ -74,6 +74,9 @@ func (m *machine) peerLine(now instant, id uint64, l Line) {
 		r.Rev, r.Released = l.Rev, l.Released
 		m.update(now, r, l.ETag)
 	}
+	if l.Ask > 0 {
+		m.prove(now, l.Ask)
+	}
 	m.decide(now)
 }
 

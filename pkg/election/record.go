@@ -35,6 +35,7 @@ type Record struct {
 	LeaseDuration time.Duration // how long unchanged until others may suspect the holder
 	FenceWindow   time.Duration // a successor waits 1.1 times this
 	Released      bool          // the holder stopped acting before it wrote this
+	Successor     string        // of a release: others wait a lease before they take it; empty: for anybody
 }
 
 type recordJSON struct {
@@ -45,12 +46,13 @@ type recordJSON struct {
 	LeaseDuration string `json:"lease_duration"`
 	FenceWindow   string `json:"fence_window"`
 	Released      bool   `json:"released"`
+	Successor     string `json:"successor,omitempty"`
 }
 
 // MarshalJSON writes durations as Go duration strings.
 func (r Record) MarshalJSON() ([]byte, error) {
 	return json.Marshal(recordJSON{
-		Holder: r.Holder, Epoch: r.Epoch, Rev: r.Rev, Addrs: r.Addrs, Released: r.Released,
+		Holder: r.Holder, Epoch: r.Epoch, Rev: r.Rev, Addrs: r.Addrs, Released: r.Released, Successor: r.Successor,
 		LeaseDuration: r.LeaseDuration.String(), FenceWindow: r.FenceWindow.String(),
 	})
 }
@@ -73,7 +75,7 @@ func (r *Record) UnmarshalJSON(b []byte) error {
 	}
 	*r = Record{
 		Holder: w.Holder, Epoch: w.Epoch, Rev: w.Rev, Addrs: w.Addrs,
-		LeaseDuration: lease, FenceWindow: window, Released: w.Released,
+		LeaseDuration: lease, FenceWindow: window, Released: w.Released, Successor: w.Successor,
 	}
 	return r.check()
 }
@@ -84,8 +86,12 @@ func (r Record) check() error {
 		return fmt.Errorf("holder: %.80q is not a name of 1 to %d characters", r.Holder, maxHolder)
 	case r.Epoch == 0:
 		return errors.New("epoch: 0 is not an epoch, the first is 1")
+	case r.Epoch > lastEpoch:
+		return fmt.Errorf("epoch: %d leaves no room for later ones, want at most %d", r.Epoch, uint64(lastEpoch))
 	case r.Rev == 0:
 		return errors.New("rev: 0 is not a rev, the first is 1")
+	case len(r.Successor) > maxHolder:
+		return fmt.Errorf("successor: %.80q is longer than %d characters", r.Successor, maxHolder)
 	}
 	return nil
 }

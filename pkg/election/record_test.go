@@ -34,6 +34,7 @@ func TestParseRecord(t *testing.T) {
 		{"lease of ages", `"30s"`, `"900h"`, "lease_duration"},
 		{"window is a number", `"1s"`, `1`, "fence_window"},
 		{"window is no duration", `"1s"`, `"soon"`, "fence_window"},
+		{"long successor", `"rev":7`, `"rev":7,"successor":"` + strings.Repeat("a", 257) + `"`, "successor"},
 		{"trailing data", `"released":true}`, `"released":true}{}`, "more than one"},
 		{"cut short", `"released":true}`, `"released":`, "EOF"},
 		{"too big", `"released":true}`, `"released":true}` + strings.Repeat(" ", 70_000), "bytes"},
@@ -71,6 +72,7 @@ func TestNewerRecords(t *testing.T) {
 func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte(goodRecord))
 	f.Add([]byte(`{"holder":"a","epoch":18446744073709551615,"rev":1,"addrs":{},"lease_duration":"1h","fence_window":"1ns"}`))
+	f.Add([]byte(strings.Replace(goodRecord, `"released":true`, `"released":true,"successor":"b"`, 1)))
 	f.Add([]byte(`null`))
 	f.Add([]byte(`{"holder":"a","Epoch":1,"rev":1,"lease_duration":"1h1","fence_window":"-1s"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -96,7 +98,7 @@ func TestParseLine(t *testing.T) {
 	if l, err := election.ParseLine([]byte(first)); err != nil || l.Record == nil || l.Record.Holder != "a" {
 		t.Errorf("parsed %+v %v", l, err)
 	}
-	for _, good := range []string{`{"server":"a"}`, `{"etag":"e8","rev":8}`, `{"etag":"e9","rev":9,"released":true}`} {
+	for _, good := range []string{`{"server":"a"}`, `{"etag":"e8","rev":8}`, `{"etag":"e8","rev":8,"ask":2}`, `{"etag":"e9","rev":9,"released":true}`} {
 		if _, err := election.ParseLine([]byte(good)); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
@@ -114,6 +116,7 @@ func TestParseLine(t *testing.T) {
 func FuzzParseLine(f *testing.F) {
 	f.Add([]byte(`{"server":"a","etag":"e7","rev":7,"record":` + goodRecord + `}`))
 	f.Add([]byte(`{"etag":"e8","rev":8}`))
+	f.Add([]byte(`{"etag":"e8","rev":8,"ask":2}`))
 	f.Add([]byte(`{"etag":"e9","rev":9,"released":true}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := election.ParseLine(b)

@@ -6,7 +6,7 @@ import "github.com/nstance/nstance/pkg/object"
 // term, so our own wait is over, and only when nothing of the term runs any more.
 // When it fails, others find out by signs of death or by the lease.
 func (m *machine) release(now instant) {
-	if m.due(now, m.giveUpAt, releaseBudget) {
+	if m.due(now, m.giveUpAt, m.releaseFor()) {
 		m.giveUpRecord()
 		return
 	}

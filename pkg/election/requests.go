@@ -36,6 +36,10 @@ func (e *Elector) do(ctx context.Context, c command) {
 		e.forget(c.id)
 	case publish:
 		e.board.post(notice(c))
+	case askPeers:
+		e.board.ask(c.id)
+	case proveReady:
+		e.work.Go(func() { e.prove(ctx, c) })
 	case startLead:
 		e.startTerm(ctx, c.epoch)
 	case stopLead:

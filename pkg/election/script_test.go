@@ -58,7 +58,7 @@ type player struct {
 func playScript(script string) (string, error) {
 	p := player{m: newMachine(Config{
 		Holder: "me", Addrs: Addrs{Election: "my-host"}, Peers: httpDialer{},
-		Timing: Timing{RenewInterval: 10 * time.Second, LeaseDuration: 30 * time.Second, FenceWindow: time.Second},
+		Timing: Timing{RenewInterval: 10 * time.Second, LeaseDuration: 30 * time.Second, FenceWindow: time.Second, GiveUp: 30 * time.Second},
 	})}
 	var out strings.Builder
 	for n, line := range strings.Split(strings.TrimRight(script, "\n"), "\n") {
@@ -154,6 +154,25 @@ func (p *player) happen(now instant, what string, args []string) error {
 		rev, err := strconv.ParseUint(args[0], 10, 64)
 		m.peerLine(now, p.peer, Line{ETag: object.ETag(args[1]), Rev: rev, Released: what == "peer-released"})
 		return err
+	case "lacks":
+		for n := range needsEnd {
+			if n.String() == strings.Join(args[1:], " ") {
+				m.lack.Need = n
+			}
+		}
+		var err error
+		if m.lack.For, err = time.ParseDuration(args[0]); err != nil {
+			return err
+		}
+		m.tick(now)
+	case "answer":
+		ask, err := strconv.ParseUint(args[1], 10, 64)
+		m.gotAnswer(now, Answer{Server: args[0], Leader: args[3], Ask: ask, Ready: args[2] == "ready"})
+		return err
+	case "peer-asks":
+		ask, err := strconv.ParseUint(args[0], 10, 64)
+		m.peerLine(now, p.peer, Line{ETag: m.view.etag, Rev: m.view.record.Rev, Ask: ask})
+		return err
 	case "peer-closed":
 		m.peerClosed(now, p.peer)
 	case "peer-refused":
@@ -176,7 +195,7 @@ func scriptTiming(args []string) (t Timing, err error) {
 	return t, t.Validate()
 }
 
-// scriptRecord reads "holder epoch rev window etag [released]".
+// scriptRecord reads "holder epoch rev window etag [released [successor]]".
 func scriptRecord(args []string) (Record, object.ETag, error) {
 	if len(args) < 5 {
 		return Record{}, "", fmt.Errorf("want holder epoch rev window etag, have %q", args)
@@ -187,6 +206,9 @@ func scriptRecord(args []string) (Record, object.ETag, error) {
 	r := Record{
 		Holder: args[0], Epoch: epoch, Rev: rev, FenceWindow: window, LeaseDuration: 30 * time.Second,
 		Addrs: Addrs{Election: args[0] + "-host"}, Released: len(args) > 5 && args[5] == "released",
+	}
+	if len(args) > 6 {
+		r.Successor = args[6]
 	}
 	return r, object.ETag(args[4]), errors.Join(err1, err2, err3)
 }

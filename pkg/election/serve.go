@@ -27,16 +27,18 @@ func (n notice) held() bool { return n.record.Holder != "" }
 // what is outdated.
 type board struct {
 	server string
+	joined func() // called when a peer has begun to listen
 
 	mu      sync.Mutex
 	latest  notice
+	asked   uint64 // the last question
 	changed chan struct{}
 	readers sync.WaitGroup
 	closed  bool
 }
 
-func newBoard(server string) *board {
-	return &board{server: server, changed: make(chan struct{})}
+func newBoard(server string, joined func()) *board {
+	return &board{server: server, joined: joined, changed: make(chan struct{})}
 }
 
 func (b *board) post(n notice) {
@@ -47,10 +49,19 @@ func (b *board) post(n notice) {
 	b.changed = make(chan struct{})
 }
 
-func (b *board) read() (notice, <-chan struct{}) {
+// ask puts a question to all who read.
+func (b *board) ask(id uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.latest, b.changed
+	b.asked = id
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+func (b *board) read() (notice, uint64, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.latest, b.asked, b.changed
 }
 
 // join counts a reader for whose last line drain waits.
@@ -93,25 +104,30 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer b.join()()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
-	b.stream(r.Context(), lineWriter{http.NewResponseController(w), json.NewEncoder(w)})
+	control := http.NewResponseController(w)
+	// The request is read: the connection is only watched for its end from here on,
+	// which must not come of a read timeout. Not every ResponseWriter has deadlines.
+	_ = control.SetReadDeadline(time.Time{})
+	b.stream(r.Context(), lineWriter{control, json.NewEncoder(w)})
 }
 
 func (b *board) stream(ctx context.Context, w lineWriter) {
-	first, changed := b.read()
+	first, asked, changed := b.read()
 	line := Line{Server: b.server}
 	if first.held() {
 		line.ETag, line.Rev, line.Released, line.Record = first.etag, first.record.Rev, first.record.Released, &first.record
 	}
-	last := first
+	last, heard := first, asked // a question from before is not for one who comes late
+	b.joined()
 	for w.write(line) == nil && last.held() && !last.record.Released {
 		next := last
-		for next == last {
+		for next == last && asked == heard {
 			select {
 			case <-ctx.Done():
 				return
 			case <-changed:
 			}
-			next, changed = b.read()
+			next, asked, changed = b.read()
 		}
 		if !next.held() || next.record.Epoch != last.record.Epoch {
 			return
@@ -120,7 +136,10 @@ func (b *board) stream(ctx context.Context, w lineWriter) {
 		if next.record.retimed(last.record) {
 			line.Record = &next.record
 		}
-		last = next
+		if asked != heard {
+			line.Ask = asked
+		}
+		last, heard = next, asked
 	}
 }
 

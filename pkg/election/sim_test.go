@@ -14,20 +14,21 @@ import (
 // one store, and whatever goes wrong between them. Time is simulated; everything
 // follows from the seed.
 type world struct {
-	rng    *rand.Rand
-	tuning *rand.Rand    // of changes of the timing, so that those don't change all else
-	now    time.Duration // true time, which no process can see
-	queue  eventQueue
-	calm   bool // faults have ended
-	hosts  []*simHost
-	store  simStore
-	spoil  mutation
-	odds   odds
-	judge  judge
-	trace  *strings.Builder // nil: keep no timeline
-	starts int              // of processes, to name them
-	broken error            // the first invariant that did not hold
-	unsafe bool             // it was one of safety, not of liveness
+	rng     *rand.Rand
+	tuning  *rand.Rand // of changes of the timing, so that those don't change all else
+	straits straits
+	now     time.Duration // true time, which no process can see
+	queue   eventQueue
+	calm    bool // faults have ended
+	hosts   []*simHost
+	store   simStore
+	spoil   mutation
+	odds    odds
+	judge   judge
+	trace   *strings.Builder // nil: keep no timeline
+	starts  int              // of processes, to name them
+	broken  error            // the first invariant that did not hold
+	unsafe  bool             // it was one of safety, not of liveness
 }
 
 // odds differ between histories, so that each kind of trouble comes alone in
@@ -104,6 +105,9 @@ type proc struct {
 	conns   map[uint64]*conn // our own dials, by the machine's id
 	waiters []func()         // acts that wait for a renewal
 	quit    bool
+
+	lacks     bool // it does without what a leader needs
+	lacksFrom time.Duration
 }
 
 // read is what the process finds on its host's clocks.
@@ -176,6 +180,7 @@ func (p *proc) step(happened func(m *machine, now instant)) instant {
 	m, w := p.m, p.w
 	phase, sent := m.phase, m.sent
 	now := p.read()
+	m.lack = p.lack()
 	happened(m, now)
 	w.spoil.apply(m, phase, sent, now)
 	for _, c := range m.commands() {
@@ -244,6 +249,10 @@ func (p *proc) do(c command) {
 		p.hangUp(c.id)
 	case publish:
 		p.tell(c)
+	case askPeers:
+		p.askPeers(c.id)
+	case proveReady:
+		p.prove(c)
 	case startLead:
 		p.lead(c.epoch)
 	case stopLead:

@@ -19,7 +19,7 @@ type takePlan struct {
 // plan begins to make the seen record ours, or to make the first one.
 func (m *machine) plan(epoch uint64) {
 	old := m.view.record // also of a record that was removed: its holder may still act
-	p := takePlan{pre: object.IfAbsent(), epoch: max(epoch, old.Epoch+1), baseRev: old.Rev}
+	p := takePlan{pre: object.IfAbsent(), epoch: max(epoch, old.Epoch+1, m.floor+1), baseRev: old.Rev}
 	if m.view.present {
 		p.pre, p.replaces = object.IfMatch(m.view.etag), true
 	}
@@ -59,16 +59,20 @@ func (m *machine) put(now instant, pre object.Precondition, released bool) {
 	m.attempts = append(m.attempts, a)
 	timeout := m.attemptTimeout()
 	if m.phase == releasing {
-		timeout = min(timeout, max(releaseBudget-now.since(m.giveUpAt), releasePause))
+		timeout = min(timeout, max(m.releaseFor()-now.since(m.giveUpAt), releasePause))
 	}
 	m.emit(putRecord{id: m.begin(now, opPut), record: m.recordOf(a), pre: pre, timeout: timeout})
 }
 
 func (m *machine) recordOf(a attempt) Record {
-	return Record{
+	r := Record{
 		Holder: m.holder, Epoch: m.take.epoch, Rev: a.rev, Addrs: m.addrs,
 		LeaseDuration: a.lease, FenceWindow: a.window, Released: a.released,
 	}
+	if a.released {
+		r.Successor = m.successor
+	}
+	return r
 }
 
 // takeFound is what a read found while a take was in doubt.

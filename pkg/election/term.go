@@ -41,6 +41,18 @@ func (t *Term) Epoch() uint64 { return t.epoch }
 // before each step of an act that has several, and before each retry.
 func (t *Term) Check(ctx context.Context) error {
 	s := t.elector.checkFence(t.epoch, false)
+	if s.fenced {
+		t.elector.needs.met(NeedFence)
+		return nil
+	}
+	try := t.elector.needs.Begin(NeedFence)
+	err := t.await(ctx, s)
+	try.End(err)
+	return err
+}
+
+// await is Check once a first look, which is s, did not find a fence.
+func (t *Term) await(ctx context.Context, s standing) error {
 	for late := 0; ; {
 		switch {
 		case s.fenced:

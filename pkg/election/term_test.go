@@ -205,7 +205,7 @@ func campaign(ctx context.Context, t *testing.T, store object.Store, n *network,
 			t.Error(err)
 			return
 		}
-		n.listen(addr, e.Handler())
+		n.listen(addr, e)
 		living, cancel := context.WithTimeout(ctx, time.Duration(life)*23*time.Second)
 		if err := e.Run(living, lead); err != nil {
 			t.Error(err)

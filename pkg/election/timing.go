@@ -28,8 +28,9 @@ func (e *Elector) SetTiming(t Timing) error {
 // has promised the predecessor's window in its writes and keeps to that; when it
 // leads its own is carried.
 func (m *machine) retime(now instant, t Timing) {
-	if t != m.timing {
-		m.timing = t
+	timed := t.onRecord() != m.timing.onRecord()
+	m.timing = t
+	if timed {
 		if m.phase == leading {
 			m.carried = t.FenceWindow
 		}
@@ -53,5 +54,5 @@ func (m *machine) window() time.Duration {
 // retimed reports whether r says something else than old about how long others
 // have to wait, which they must be told with the write that says so.
 func (r Record) retimed(old Record) bool {
-	return r.FenceWindow != old.FenceWindow || r.LeaseDuration != old.LeaseDuration
+	return r.Successor != old.Successor || r.FenceWindow != old.FenceWindow || r.LeaseDuration != old.LeaseDuration
 }

@@ -50,7 +50,7 @@ func TestWarningsAreFew(t *testing.T) {
 		time.Sleep(25 * time.Second)
 		store.Set(nil)
 		stop()
-		<-done
+		soon(t, done, "the end of the elector")
 		if n := strings.Count(log.b.String(), "level=WARN"); n < 1 || n > 5 {
 			t.Errorf("%d warnings in 25 seconds:\n%s", n, log.b.String())
 		}

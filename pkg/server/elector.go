@@ -37,13 +37,30 @@ type peers struct {
 
 // Dial implements election.Dialer.
 func (p peers) Dial(ctx context.Context, addr string) (election.Stream, error) {
-	host, _, err := net.SplitHostPort(addr)
+	d, err := p.dialer(addr)
 	if err != nil {
 		return nil, fmt.Errorf("dial peer %s: %w", addr, err)
 	}
+	return d.Dial(ctx, addr)
+}
+
+// Answer implements election.Dialer.
+func (p peers) Answer(ctx context.Context, addr string, a election.Answer) error {
+	d, err := p.dialer(addr)
+	if err != nil {
+		return fmt.Errorf("answer %s: %w", addr, err)
+	}
+	return d.Answer(ctx, addr, a)
+}
+
+func (p peers) dialer(addr string) (election.Dialer, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
 	config := p.tls.Client(host, p.shard)
 	if p.dial != nil {
-		return election.NewHTTPDialerOver(p.dial, config).Dial(ctx, addr)
+		return election.NewHTTPDialerOver(p.dial, config), nil
 	}
-	return election.NewHTTPDialer(config).Dial(ctx, addr)
+	return election.NewHTTPDialer(config), nil
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nstance/nstance/pkg/election"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/agents"
@@ -35,7 +36,8 @@ type services struct {
 func (s *Server) newServices(l *listeners) (_ *services, err error) {
 	v := &services{listeners: l, agents: agents.New(agents.Config{Shard: s.agentShard, Renew: s.newRenewal().Renew, Now: s.cfg.Now})}
 	mux := http.NewServeMux()
-	mux.Handle("GET /leader", s.elector.Handler())
+	mux.Handle("GET "+election.LeaderPath, s.elector.Handler())
+	mux.Handle("POST "+election.ReadyPath, s.elector.Answers())
 	v.election = &http.Server{Handler: mux, TLSConfig: s.tls.PeerServer(s.cfg.Shard), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug)}
 
 	base := rpc.ServerConfig{Cluster: s.trust.ClusterID, Access: rpc.Access(), Now: s.cfg.Now, Logger: s.cfg.Logger, Debug: s.cfg.Debug}
