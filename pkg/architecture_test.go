@@ -53,10 +53,12 @@ func rooms() map[string][]string {
 		"pkg/server/operators":    {"pkg/fleet", "pkg/rpc", "pkg/watch", proto},
 		"pkg/server/registration": {"pkg/fleet", "pkg/nonce", "pkg/pki", "pkg/rpc", proto},
 		"pkg/server/renewal":      {"pkg/pki", "pkg/rpc", proto},
+		"pkg/server/roster":       {"pkg/fleet", "pkg/object", "pkg/pki", "pkg/record", "pkg/rpc"},
 		"pkg/server": {
 			"pkg/config", "pkg/election", "pkg/fleet", "pkg/images", "pkg/ledger", "pkg/nonce", "pkg/object", "pkg/object/bucket",
-			"pkg/pki", "pkg/plan", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/reconcile", "pkg/rpc", "pkg/secrets",
-			"pkg/server/agents", "pkg/server/delivery", "pkg/server/operators", "pkg/server/registration", "pkg/server/renewal", "pkg/watch", proto,
+			"pkg/pki", "pkg/plan", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/reconcile", "pkg/record", "pkg/rpc", "pkg/secrets",
+			"pkg/server/agents", "pkg/server/delivery", "pkg/server/operators", "pkg/server/registration", "pkg/server/renewal",
+			"pkg/server/roster", "pkg/watch", proto,
 		},
 
 		"pkg/object/bucket": {"pkg/object", "pkg/object/dir", "pkg/object/s3"},
@@ -103,7 +105,7 @@ func libraries() map[string][]string {
 		"github.com/minio/minio-go/v7":              {"pkg/object/s3"},
 		"github.com/johannesboyne/gofakes3":         {"pkg/dev/s3"},
 		"github.com/ncruces/go-sqlite3":             {"pkg/ledger"},
-		"golang.org/x/sync":                         {"pkg/ledger", "pkg/server", "pkg/server/delivery"},
+		"golang.org/x/sync":                         {"pkg/ledger", "pkg/server", "pkg/server/delivery", "pkg/server/roster"},
 		"golang.org/x/time":                         {"pkg/reconcile"},
 		"github.com/golang-jwt/jwt/v5":              {"pkg/nonce"},
 		"github.com/spiffe/go-spiffe/v2":            {"pkg/pki"},

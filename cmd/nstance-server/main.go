@@ -69,7 +69,7 @@ func command() *cobra.Command {
 	f.StringSliceVar(&cfg.InstanceRegistrationAddrs, "instance-registration-addrs", nil, "registration addresses that instances are given, instead of the leader's and this server's")
 	f.StringSliceVar(&cfg.InstanceAgentAddrs, "instance-agent-addrs", nil, "the same for the agent service")
 	f.BoolVar(&validate, "validate", false, "check the shard's config, or FILE, and exit 0 or 1")
-	f.DurationVar(&cfg.Times.ClientCertificate, "client-certificate-life", server.DefaultTimes().ClientCertificate, "life of the certificates of agents and operators, which renew at two thirds of it")
+	f.DurationVar(&cfg.Times.ClientCertificate, "client-certificate-life", server.DefaultTimes().ClientCertificate, "life of the certificates of agents, and up to 90 days of operators, which renew at two thirds of it")
 	f.BoolVar(&cfg.Debug, "debug", false, "log more, and offer gRPC reflection")
 	return cmd
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -19,13 +18,12 @@ import (
 // operator asks a shard what a person would ask.
 type operator struct{ client *rpc.Client }
 
-// newOperator makes an operator with a certificate of its own.
+// operatorID is of the one operator that every shard here has a record of.
+const operatorID fleet.InstanceID = "opr01jw51r7hsec0syhzdhqdajk8a"
+
+// newOperator makes a certificate for the operator.
 func newOperator(ca *pki.CA, addr string) (*operator, error) {
-	id, err := fleet.NewID(fleet.OperatorKind, time.Now(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	pair, err := issue(ca.IssueOperator, id)
+	pair, err := issue(ca.IssueOperator, operatorID)
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +90,20 @@ func (o *operator) hashes(ctx context.Context) (map[string]int, error) {
 		found = map[string]int{}
 		for _, i := range answer.GetInstances() {
 			found[i.GetConfigHash()]++
+		}
+		return err
+	})
+	return found, err
+}
+
+// reports returns when the server had each instance's last report.
+func (o *operator) reports(ctx context.Context) (map[fleet.InstanceID]time.Time, error) {
+	var found map[fleet.InstanceID]time.Time
+	err := o.client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		answer, err := nstancev1.NewOperatorServiceClient(conn).ListInstances(ctx, &nstancev1.ListInstancesRequest{})
+		found = map[fleet.InstanceID]time.Time{}
+		for _, i := range answer.GetInstances() {
+			found[fleet.InstanceID(i.GetId())] = i.GetLastReportAt().AsTime()
 		}
 		return err
 	})

@@ -36,6 +36,8 @@ type shard struct {
 	Unlimited bool           `json:"unlimited"`          // create rate
 	NoDrain   bool           `json:"no_drain"`
 	Files     bool           `json:"files"` // of the template: one that a var changes, two that stay
+	// RegistrationTimeout is a duration; empty: the default.
+	RegistrationTimeout string `json:"registration_timeout,omitempty"`
 }
 
 // keys are the shard's groups; the first one is what groupKey names.
@@ -59,6 +61,9 @@ func (s shard) config() ([]byte, error) {
 	}
 	if s.NoDrain {
 		server["default_drain_timeout"] = "0s"
+	}
+	if s.RegistrationTimeout != "" {
+		server["garbage_collection"] = map[string]any{"registration_timeout": s.RegistrationTimeout}
 	}
 	template := map[string]any{"kind": kind, "arch": "amd64", "subnet_pool": "workers"}
 	if s.Files {
@@ -134,7 +139,12 @@ func (s shard) objects(records []fleet.Instance) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := map[string][]byte{configKey: body}
+	operator := fleet.Operator{ID: operatorID, Tenant: fleet.DefaultTenant}
+	known, err := json.Marshal(operator.Written(0, "bench"))
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{configKey: body, operator.Key(): known}
 	for _, r := range records {
 		if out[recordKey(r)], err = json.Marshal(r); err != nil {
 			return nil, err

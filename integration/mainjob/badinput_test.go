@@ -308,7 +308,8 @@ func badStarts(s *stack) {
 		s.t.Errorf("port taken: %v\n%s", err, out)
 	}
 
-	// What may yet be mended is waited for, with the reason in the health answer.
+	// What may yet be mended is waited for, with the part in the health answer and
+	// the reason in the log.
 	for name, c := range map[string]struct{ key, want string }{
 		"missing encryption key": {"", "NSTANCE_ENCRYPTION_KEY"},
 		"short encryption key":   {"NSTANCE_ENCRYPTION_KEY=short", "32"},
@@ -316,15 +317,24 @@ func badStarts(s *stack) {
 	} {
 		env := slices.DeleteFunc(slices.Clone(s.env), func(kv string) bool { return strings.HasPrefix(kv, "NSTANCE_ENCRYPTION_KEY=") })
 		cmd := server(append(env, c.key), append(free, "--health-addr", "127.0.0.1:9790")...)
+		log := filepath.Join(s.t.TempDir(), "log")
+		out, err := os.Create(log)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		cmd.Stderr = out
 		if err := cmd.Start(); err != nil {
 			s.t.Fatal(err)
 		}
 		s.eventually(20*time.Second, name, func() (bool, string) {
 			code, body := get("http://127.0.0.1:9790/health")
-			return code == http.StatusServiceUnavailable && strings.Contains(body, c.want), body
+			said, _ := os.ReadFile(log)
+			return code == http.StatusServiceUnavailable && strings.Contains(body, "cluster secrets") && !strings.Contains(body, c.want) &&
+				strings.Contains(string(said), c.want), body
 		})
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		out.Close()
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -22,7 +23,8 @@ type Config struct {
 	// checks both names.
 	TLS       func(shard, host string) *tls.Config
 	UserAgent string
-	// Identity, when it is set, is what TLS shows: it is renewed when that is due.
+	// Identity, when it is set, is what TLS shows: it is renewed when that is due, by
+	// calls and by watches.
 	// Warn is told when that can't be done; optional.
 	Identity *Identity
 	Warn     func(error)
@@ -35,8 +37,10 @@ type Config struct {
 // Client asks shards. It keeps one connection to each and is safe for
 // concurrent use.
 type Client struct {
-	cfg     Config
-	renewed sync.Once
+	cfg Config
+
+	renewal    sync.Mutex // held while the identity is renewed
+	renewAgain time.Time  // not before
 
 	mu    sync.Mutex
 	conns map[string]*rpc.Client

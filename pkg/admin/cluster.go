@@ -116,9 +116,6 @@ func (c *Cluster) PutSecret(ctx context.Context, name string, value []byte) erro
 	return c.sealed.Replace(ctx, name, value)
 }
 
-// identityTTL is the life of an administrator's certificate.
-const identityTTL = 365 * 24 * time.Hour
-
 // RegisterOperator makes a client identity for a tenant, signed directly with
 // the cluster's key, records the operator as a server does when one registers by
 // itself, and writes the identity to dir, which must hold none.
@@ -139,7 +136,7 @@ func (c *Cluster) RegisterOperator(ctx context.Context, tenant, dir string) (fle
 		return fleet.Operator{}, err
 	}
 	public := pki.PublicKey(key)
-	cert, err := c.trust.CA.IssueOperator(pki.ClientRequest{Tenant: tenant, ID: string(id), PublicKey: public, Now: now, TTL: identityTTL}, c.random)
+	cert, err := c.trust.CA.IssueOperator(pki.ClientRequest{Tenant: tenant, ID: string(id), PublicKey: public, Now: now, TTL: pki.MaxOperatorLife}, c.random)
 	if err != nil {
 		return fleet.Operator{}, err
 	}
@@ -159,7 +156,7 @@ func (c *Cluster) RegisterOperator(ctx context.Context, tenant, dir string) (fle
 }
 
 func (c *Cluster) record(ctx context.Context, o fleet.Operator) error {
-	body, err := json.Marshal(o)
+	body, err := json.Marshal(o.Written(0, "nstance-admin"))
 	if err != nil {
 		return err
 	}

@@ -30,24 +30,75 @@ const (
 	// renewTimeout is what a renewal may take of the time of the command that it
 	// comes before.
 	renewTimeout = 5 * time.Second
+	// renewRetry is how long an attempt that failed is not repeated.
+	renewRetry = 10 * time.Minute
+	// What goes on for long looks at its certificate between this often and that.
+	minLook = 100 * time.Millisecond
+	maxLook = time.Hour
 )
 
-// renewFirst renews the client's identity before its first call, when that is
-// due. It is best effort: the present certificate is good for the call, and the
-// next command tries again.
+// renewFirst renews the client's identity before a call, when that is due. It is
+// best effort: the present certificate is good for the call, and a later call or
+// the next command tries again.
 func (c *Client) renewFirst(ctx context.Context, s Shard) {
-	c.renewed.Do(func() {
-		id := c.cfg.Identity
-		if id == nil || !id.due() {
+	id := c.cfg.Identity
+	if id == nil {
+		return
+	}
+	c.renewal.Lock() // who calls meanwhile waits for the new certificate
+	defer c.renewal.Unlock()
+	now := id.endpoint.Now()
+	if !id.due() || now.Before(c.renewAgain) {
+		return
+	}
+	c.renewAgain = now.Add(id.patience())
+	within, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	err := id.renew(within, s, c.cfg.UserAgent)
+	if err == nil {
+		err = c.turnOver()
+	}
+	if err != nil && ctx.Err() == nil && c.cfg.Warn != nil {
+		c.cfg.Warn(fmt.Errorf("renew the identity in %s, which ends at %s: %w", id.dir,
+			id.endpoint.Source.Keypair().Certificate().NotAfter.UTC().Format(time.RFC3339), err))
+	}
+}
+
+// turnOver has the calls to come use connections that show the new certificate.
+func (c *Client) turnOver() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for _, conn := range c.conns {
+		errs = append(errs, conn.TurnOver())
+	}
+	return errors.Join(errs...)
+}
+
+// keepIdentity renews the client's identity whenever that is due, until ctx ends.
+func (c *Client) keepIdentity(ctx context.Context, shards []Shard) {
+	id := c.cfg.Identity
+	if id == nil || len(shards) == 0 {
+		return
+	}
+	for n := 0; ; n++ {
+		c.renewFirst(ctx, shards[n%len(shards)]) // any shard's leader can
+		if rpc.Sleep(ctx, id.nextLook()) != nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(ctx, renewTimeout)
-		defer cancel()
-		if err := id.renew(ctx, s, c.cfg.UserAgent); err != nil && c.cfg.Warn != nil {
-			c.cfg.Warn(fmt.Errorf("renew the identity in %s, which ends at %s: %w", id.dir,
-				id.endpoint.Source.Keypair().Certificate().NotAfter.UTC().Format(time.RFC3339), err))
-		}
-	})
+	}
+}
+
+// patience is how long to wait after an attempt to renew.
+func (i *Identity) patience() time.Duration {
+	return min(renewRetry, pki.Life(i.endpoint.Source.Keypair().Certificate())/20)
+}
+
+// nextLook is how long to wait until a renewal may be due. Never for long, because
+// a machine may sleep meanwhile, or its clock be set.
+func (i *Identity) nextLook() time.Duration {
+	wait := pki.RenewAt(i.endpoint.Source.Keypair().Certificate()).Sub(i.endpoint.Now())
+	return min(max(wait, i.patience(), minLook), maxLook)
 }
 
 // due reports whether two thirds of the certificate's life are over.

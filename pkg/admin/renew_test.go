@@ -39,11 +39,18 @@ type desk struct {
 	bad      func(*nstancev1.Identity) error // spoils an answer
 	renewals []string                        // the keys that came
 	calls    []string                        // the serials that listed groups
+	ttl      time.Duration                   // of what is granted
+	follower
 }
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	d := &desk{t: t, dir: t.TempDir(), now: time.Now()}
+	return newDeskFor(t, life)
+}
+
+func newDeskFor(t *testing.T, ttl time.Duration) *desk {
+	t.Helper()
+	d := &desk{t: t, dir: t.TempDir(), now: time.Now().Truncate(time.Second), ttl: ttl}
 	d.ca, d.also = newCA(t), newCA(t)
 	bundle := pki.NewBundle(d.ca.Certificate())
 	key := newKey(t)
@@ -112,7 +119,7 @@ func (d *desk) clock() time.Time { d.mu.Lock(); defer d.mu.Unlock(); return d.no
 func (d *desk) later(by time.Duration) { d.mu.Lock(); defer d.mu.Unlock(); d.now = d.now.Add(by) }
 
 func (d *desk) grant(key []byte) (*nstancev1.Identity, error) {
-	cert, err := d.ca.IssueOperator(pki.ClientRequest{Tenant: "default", ID: operatorID, PublicKey: key, Now: d.clock(), TTL: life}, rand.Reader)
+	cert, err := d.ca.IssueOperator(pki.ClientRequest{Tenant: "default", ID: operatorID, PublicKey: key, Now: d.clock(), TTL: d.ttl}, rand.Reader)
 	if err != nil {
 		return nil, err
 	}

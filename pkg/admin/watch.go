@@ -57,7 +57,8 @@ const (
 )
 
 // Watch follows the shards until ctx ends, which is no error, or until one says
-// what no repetition can mend. It reconnects by itself. see is called for one
+// what no repetition can mend. It reconnects by itself, and keeps the client's
+// identity renewed. see is called for one
 // event at a time; its error ends the watch.
 func (c *Client) Watch(ctx context.Context, shards []Shard, of []string, see func(Event) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -73,7 +74,8 @@ func (c *Client) Watch(ctx context.Context, shards []Shard, of []string, see fun
 			cancel(err)
 		}
 	}
-	var all sync.WaitGroup
+	var all, keep sync.WaitGroup
+	keep.Go(func() { c.keepIdentity(ctx, shards) })
 	for _, s := range shards {
 		for _, what := range of {
 			w := watch{client: c, shard: s, of: what, see: one}
@@ -85,6 +87,8 @@ func (c *Client) Watch(ctx context.Context, shards []Shard, of []string, see fun
 		}
 	}
 	all.Wait()
+	cancel(nil) // keeps the cause there is
+	keep.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
@@ -111,6 +115,7 @@ func (w watch) run(ctx context.Context) error {
 		return &ShardError{Shard: w.shard.ID, Err: err}
 	}
 	defer conn.Close()
+	w.client.renewFirst(ctx, w.shard)
 	for failures, hops, streams := 0, 0, 0; ; failures++ {
 		target, err := conn.Target()
 		if err != nil {
@@ -122,7 +127,10 @@ func (w watch) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if failed := conn.Failed(target, err); failed && hops < maxHops {
+		followed := conn.Failed(target, err)
+		// The next stream shows the certificate of then, which may be another.
+		conn.Drop(target)
+		if followed && hops < maxHops {
 			hops++
 			continue
 		}

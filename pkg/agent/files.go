@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nstance/nstance/pkg/files"
@@ -81,6 +82,32 @@ func (h *holder) reportFiles(r *nstancev1.ReportHealthRequest) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		r.Files = append(r.Files, &nstancev1.FileStatus{Name: name, State: nstancev1.FileState_FILE_STATE_FAILED, Error: failed[name]})
+	}
+}
+
+const (
+	// maxReport is the longest report that is sent, in bytes: the server takes
+	// messages of 64 KiB, and one that is refused would end the heartbeat.
+	maxReport = 60 << 10
+	// maxShortReason is the longest error of a file in a report that would be
+	// longer than that.
+	maxShortReason = 40
+)
+
+// fit shortens a report that is too long for the server: first what is said of
+// each failure, then the files at the end go. What is not reported counts as
+// missing, and comes again when what is there has been put right.
+func fit(r *nstancev1.ReportHealthRequest) {
+	r.Files = r.Files[:min(len(r.Files), files.MaxFiles)]
+	if proto.Size(r) <= maxReport {
+		return
+	}
+	for _, f := range r.Files {
+		f.Error = strings.ToValidUTF8(f.Error[:min(len(f.Error), maxShortReason)], "")
+	}
+	for over := proto.Size(r) - maxReport; over > 0 && len(r.Files) > 0; over = proto.Size(r) - maxReport {
+		last := r.Files[len(r.Files)-1]
+		r.Files = r.Files[:len(r.Files)-max(1, min(len(r.Files), over/(proto.Size(last)+8)))]
 	}
 }
 

@@ -157,12 +157,24 @@ func (w *world) start(c agent.Config) *process {
 	return p
 }
 
+// soon waits for what must come, for an hour of simulated time: timers that go on
+// would make a wait without a bound last for ever.
+func soon[T any](t *testing.T, from <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(time.Hour):
+		t.Fatalf("not within an hour: %s", what)
+	}
+	return v
+}
+
 // end asks the agent to stop, and returns how long that took.
 func (p *process) end() time.Duration {
 	p.t.Helper()
 	began := time.Now()
 	p.stop()
-	if err := <-p.done; err != nil {
+	if err := soon(p.t, p.done, "the end of the agent"); err != nil {
 		p.t.Errorf("the agent ended with %v", err)
 	}
 	return time.Since(began)
@@ -237,7 +249,7 @@ func (s *server) start() {
 	endpoint := pki.Endpoint{Cluster: cluster, Source: pki.NewSource(trusted, keypair), Now: time.Now}
 	base := rpc.ServerConfig{
 		Cluster: cluster, Access: rpc.Access(), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-		Revoked: func(context.Context, pki.Caller) error { s.mu.Lock(); defer s.mu.Unlock(); return s.revoked },
+		Judge: s,
 	}
 	registration, agents := base, base
 	registration.TLS, registration.Gate = endpoint.RegistrationServer(), gate{s, "8992"}
@@ -247,6 +259,16 @@ func (s *server) start() {
 	s.listen("8992", registration)
 	s.listen("8994", agents)
 }
+
+// Known implements rpc.Judge.
+func (s *server) Known(pki.Caller) (verdict error, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revoked, true
+}
+
+// Look implements rpc.Judge; Known knows everybody.
+func (s *server) Look(context.Context, pki.Caller) error { return errors.New("asked of the store") }
 
 func (s *server) listen(port string, c rpc.ServerConfig) {
 	s.w.t.Helper()

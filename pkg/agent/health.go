@@ -113,6 +113,7 @@ func (h *holder) send(ctx context.Context, stream healthStream, last bool, serve
 	}
 	h.Fill(ctx, r)
 	h.reportFiles(r)
+	fit(r)
 	if err := stream.Send(r); err != nil {
 		return err
 	}

@@ -258,3 +258,36 @@ func TestDirectoriesAreApart(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestLongReports: however much there is to say of files, the report is one that
+// the server takes, because one that is refused ends the heartbeat.
+func TestLongReports(t *testing.T) {
+	inWorld(t, func(w *world) {
+		server := w.up("10.0.0.1")
+		push := server.pusher()
+		p := w.start(w.config())
+		settle(time.Second)
+		fill := func(prefix, content string) (names []string) {
+			for i := range files.MaxFiles {
+				names = append(names, fmt.Sprintf("%s%s%03d.json", prefix, strings.Repeat("x", 110), i))
+				push.file(names[i], content)
+			}
+			return names
+		}
+		push.commit("h1", fill("a", "{}")...)
+		settle(time.Minute)
+		push.commit("h2", fill("b", "{")...)
+		settle(time.Minute)
+		server.mu.Lock()
+		streams := server.streams
+		server.mu.Unlock()
+		if streams != 1 {
+			t.Errorf("%d streams of reports were opened, want one that holds", streams)
+		}
+		r, _ := server.last()
+		if r.GetConfigHash() != "h1" || len(r.GetFiles()) < 200 || time.Since(r.at) > time.Minute {
+			t.Errorf("%s ago %d files of %q were reported", time.Since(r.at), len(r.GetFiles()), r.GetConfigHash())
+		}
+		p.end()
+	})
+}

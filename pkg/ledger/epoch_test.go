@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -25,6 +26,8 @@ func TestHighestEpochCountsWhatCanBeRead(t *testing.T) {
 		{"not at the top", "groups/dev-1.jsonc", `{"groups": {"epoch": 7}}`, 0},
 		{"no number", "groups/dev-1.jsonc", `{"epoch": "7"}`, 0},
 		{"negative", "groups/dev-1.jsonc", `{"epoch": -7}`, 0},
+		{"beyond what terms count to", "groups/dev-1.jsonc", `{"epoch": 9007199254740993}`, 0},
+		{"the last number", "groups/dev-1.jsonc", `{"epoch": 9007199254740991}`, 9007199254740991},
 		{"damaged", "groups/dev-1.jsonc", `{"epoch": 18446744073709551615}`, 0},
 		{"malformed record", key(1), `{"epoch": 9, "rev": 0}`, 9},
 		{"unreadable record", key(1), `{"epoch": 9`, 0},
@@ -76,5 +79,33 @@ func TestVanishedCountsOnlyLivingRecords(t *testing.T) {
 		if got := l.Vanished(); got != want {
 			t.Errorf("%d vanished, want %d", got, want)
 		}
+	}
+}
+
+// A record of a later term is not changed, and its epoch is told: should it be damage,
+// the conflict would last for ever.
+func TestLaterEpochIsTold(t *testing.T) {
+	l, _, store := bare(t)
+	create(t, l.Lead(term{epoch: 9}), 1)
+	var risen uint64
+	w := l.Lead(term{epoch: 2, risen: &risen})
+	if _, err := w.Update(t.Context(), newID(1), move(fleet.Running)); !isConflict(err) || risen != 9 {
+		t.Errorf("update: %v; %d was told", err, risen)
+	}
+	risen = 0
+	if err := w.Remove(t.Context(), newID(1)); !isConflict(err) || risen != 9 {
+		t.Errorf("remove: %v; %d was told", err, risen)
+	}
+	// What no term counts to is damage, and the instance stays as it was known.
+	put(t, store, key(1), `{"id":"`+string(newID(1))+`","tenant":"default","group":"web","phase":"running","epoch":9007199254740993,"rev":5}`)
+	if _, _, err := l.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m := l.Malformed()
+	if len(m) != 1 || m[0].Key != key(1) || !strings.Contains(m[0].Err.Error(), "epoch: 9007199254740993") {
+		t.Errorf("malformed: %v", m)
+	}
+	if i, ok := l.Get(newID(1)); !ok || i.Epoch != 9 {
+		t.Errorf("the instance is %+v", i)
 	}
 }

@@ -59,7 +59,8 @@ type Ledger struct {
 	cache *cache // nil: done without
 	locks locks
 
-	vanished atomic.Int64 // of the last Relist
+	vanished atomic.Int64  // of the last Relist
+	term     atomic.Uint64 // the latest epoch that this process has led in
 
 	mu        sync.RWMutex
 	entries   map[fleet.InstanceID]entry
@@ -147,12 +148,18 @@ func (l *Ledger) Get(id fleet.InstanceID) (fleet.Instance, bool) {
 func (l *Ledger) HighestEpoch() uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	highest := readEpoch(l.dynamic.body)
+	var highest uint64
 	for _, e := range l.entries {
 		highest = max(highest, e.instance.Epoch)
 	}
+	outside := []uint64{readEpoch(l.dynamic.body)}
 	for _, m := range l.malformed {
-		highest = max(highest, m.epoch)
+		outside = append(outside, m.epoch)
+	}
+	for _, epoch := range outside {
+		if l.inReach(epoch) == nil {
+			highest = max(highest, epoch)
+		}
 	}
 	return highest
 }

@@ -23,11 +23,18 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 type term struct {
 	epoch uint64
 	lost  func() bool // asked after the write; nil: never lost
+	risen *uint64     // the later epoch that was found, if anybody asks
 }
 
 var errLost = errors.New("term lost")
 
 func (t term) Epoch() uint64 { return t.epoch }
+
+func (t term) RiseAbove(epoch uint64) {
+	if t.risen != nil {
+		*t.risen = epoch
+	}
+}
 
 func (t term) Act(ctx context.Context, write func(context.Context) error) error {
 	if err := write(ctx); err != nil {

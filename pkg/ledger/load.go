@@ -69,7 +69,7 @@ func (l *Ledger) Fetch(ctx context.Context, tenant string, id fleet.InstanceID) 
 	if err != nil {
 		return fleet.Instance{}, fmt.Errorf("fetch instance %s: %w", id, err)
 	}
-	e, err := decode(o.Body, tenant, id)
+	e, err := l.read(o.Body, tenant, id)
 	if err != nil {
 		return fleet.Instance{}, fmt.Errorf("fetch instance %s: %w", id, err)
 	}
@@ -199,11 +199,20 @@ func (l *Ledger) reload(ctx context.Context, tenant string, id fleet.InstanceID)
 	return false, nil
 }
 
+// read is decode for what another process may have written.
+func (l *Ledger) read(body []byte, tenant string, id fleet.InstanceID) (entry, error) {
+	e, err := decode(body, tenant, id)
+	if err != nil {
+		return entry{}, err
+	}
+	return e, l.inReach(e.instance.Epoch)
+}
+
 // keep takes an object into memory, and into the cache if it came from the
 // store. A record that was good before and can't be read any more stays as it
 // was known: its instance lives, whatever happened to the object.
 func (l *Ledger) keep(tenant string, id fleet.InstanceID, o object.Object, fresh bool) bool {
-	e, err := decode(o.Body, tenant, id)
+	e, err := l.read(o.Body, tenant, id)
 	if err != nil {
 		l.setMalformed(Malformed{Key: o.Key, ID: id, Err: err, etag: o.ETag, epoch: readEpoch(o.Body)})
 		return false

@@ -85,12 +85,33 @@ func readEpoch(body []byte) uint64 {
 		return 0
 	}
 	epoch, err := strconv.ParseUint(string(fields["epoch"]), 10, 64)
-	if err != nil || epoch > maxEpoch {
+	if err != nil {
 		return 0
 	}
 	return epoch
 }
 
-// maxEpoch is beyond what terms count to: a higher number is damage, and to lead
-// after it would leave no room for later terms.
+// maxEpoch is as high as a term rises at once. A higher number is damage, unless
+// the terms of this shard have come to it one by one.
 const maxEpoch = 1 << 53
+
+// readAgain has the next Load read the objects again that were out of reach: they
+// may be of terms before the one that begins.
+func (l *Ledger) readAgain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, m := range l.malformed {
+		if m.epoch > maxEpoch {
+			m.etag = ""
+			l.malformed[key] = m
+		}
+	}
+}
+
+// inReach checks an epoch that was read.
+func (l *Ledger) inReach(epoch uint64) error {
+	if highest := max(maxEpoch, l.term.Load()); epoch > highest {
+		return fmt.Errorf("epoch: %d, want at most %d", epoch, highest)
+	}
+	return nil
+}

@@ -19,6 +19,9 @@ type Fence interface {
 	// says that the term could not be shown to be still running: then nothing
 	// may be done, or told to anybody, on the strength of the write.
 	Act(ctx context.Context, write func(context.Context) error) error
+	// RiseAbove ends the term, because something of a later epoch was found, so that
+	// the next one may begin above that. It returns at once.
+	RiseAbove(epoch uint64)
 }
 
 // Writer changes records during one term of leadership. It is safe for
@@ -33,7 +36,11 @@ type Writer struct {
 }
 
 // Lead returns the writer of a term.
-func (l *Ledger) Lead(f Fence) *Writer { return &Writer{ledger: l, fence: f} }
+func (l *Ledger) Lead(f Fence) *Writer {
+	l.term.Store(f.Epoch())
+	l.readAgain()
+	return &Writer{ledger: l, fence: f}
+}
 
 // Create writes the record of a new, pending instance and returns it with its
 // epoch, rev and writer. It may be repeated with the same instance after
@@ -157,9 +164,11 @@ func (w *Writer) current(id fleet.InstanceID) (entry, error) {
 	return e, w.outranked(e.instance)
 }
 
-// outranked refuses to change what a later term has written.
+// outranked refuses to change what a later term has written. It would be so for
+// ever, should that be damage, so the term ends: the next is a later one.
 func (w *Writer) outranked(i fleet.Instance) error {
 	if i.Epoch > w.fence.Epoch() {
+		w.fence.RiseAbove(i.Epoch)
 		return fmt.Errorf("%w: written in epoch %d, this is %d", ErrConflict, i.Epoch, w.fence.Epoch())
 	}
 	return nil

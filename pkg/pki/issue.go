@@ -42,9 +42,14 @@ func (ca *CA) IssueAgent(r ClientRequest, random io.Reader) (*x509.Certificate, 
 	return ca.issueClient(RoleAgent, r, random)
 }
 
-// IssueOperator signs a client certificate for an operator. random is read for
-// the serial number.
+// MaxOperatorLife is how long an operator's certificate is good at most, whoever
+// signs it. Operators renew what they use, so what is left lying about ends.
+const MaxOperatorLife = 90 * 24 * time.Hour
+
+// IssueOperator signs a client certificate for an operator, for MaxOperatorLife at
+// most. random is read for the serial number.
 func (ca *CA) IssueOperator(r ClientRequest, random io.Reader) (*x509.Certificate, error) {
+	r.TTL = min(r.TTL, MaxOperatorLife)
 	return ca.issueClient(RoleOperator, r, random)
 }
 

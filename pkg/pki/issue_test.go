@@ -116,6 +116,24 @@ func TestACertificateDoesNotOutliveItsCA(t *testing.T) {
 	}
 }
 
+// TestOperatorsLive90DaysAtMost, whatever is asked for; nobody else is cut short.
+func TestOperatorsLive90DaysAtMost(t *testing.T) {
+	ca, key := newCA(t, cluster, 1), newKey(t, 2)
+	const most = 90 * 24 * time.Hour
+	for ask, want := range map[time.Duration]time.Duration{time.Hour: time.Hour, most: most, most + time.Second: most, 365 * 24 * time.Hour: most} {
+		r := clientRequest(operator, key)
+		r.TTL = ask
+		cert, err := ca.IssueOperator(r, seeded(3))
+		if err != nil || pki.Life(cert) != want {
+			t.Errorf("asked for %s an operator gets %s, %v, want %s", ask, pki.Life(cert), err, want)
+		}
+		agent, err := ca.IssueAgent(r, seeded(3))
+		if err != nil || pki.Life(agent) != ask {
+			t.Errorf("asked for %s an agent gets %s, %v", ask, pki.Life(agent), err)
+		}
+	}
+}
+
 func TestRefusedRequests(t *testing.T) {
 	ca, key := newCA(t, cluster, 1), newKey(t, 2)
 	client := func(change func(*pki.ClientRequest)) error {

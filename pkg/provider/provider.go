@@ -230,6 +230,22 @@ type LoadBalancer interface {
 	Targets(ctx context.Context, target string) ([]string, error)
 }
 
+type listingKey struct{}
+
+// WithListing returns a context under which a List calls page after each page of
+// its answer that came, so that a slow one can be told from one that hangs. The
+// last page may be left out: List's return says that it came.
+func WithListing(ctx context.Context, page func()) context.Context {
+	return context.WithValue(ctx, listingKey{}, page)
+}
+
+// Listed says that a page of a List's answer came.
+func Listed(ctx context.Context) {
+	if page, ok := ctx.Value(listingKey{}).(func()); ok {
+		page()
+	}
+}
+
 type guardKey struct{}
 
 // Guard says whether a mutation may start now; an error forbids it.

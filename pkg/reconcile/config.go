@@ -124,6 +124,10 @@ type Config struct {
 	// previous leader sent can still land in the store.
 	FirstSweep time.Duration
 
+	// Listing is told of each attempt to list the VMs: page is called after each
+	// page of it, ended once, with the error if there is one. Optional.
+	Listing func() (page func(), ended func(error))
+
 	// LoadBalancers returns the provider's targets of every load balancer by its
 	// name, as groups name it. What it returns is not changed. Optional.
 	LoadBalancers func() map[string][]string

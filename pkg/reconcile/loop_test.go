@@ -146,7 +146,7 @@ func TestLostLeadershipEndsTheLoopWithoutAnAct(t *testing.T) {
 		old := s.term
 		s.bucket.lead() // somebody else leads from here on
 		s.size(web, 4)
-		if err := <-old.done; !errors.Is(err, errNotLeader) {
+		if err := soon(t, old.done, "the end of the old loop"); !errors.Is(err, errNotLeader) {
 			t.Errorf("run returned %v, want that it is not the leader", err)
 		}
 		old.end()
@@ -167,7 +167,7 @@ func TestFenceStopsTheProviderCallItself(t *testing.T) {
 		}
 		s.size(web, 1)
 		s.lead()
-		if err := <-s.term.done; !errors.Is(err, errNotLeader) {
+		if err := soon(t, s.term.done, "the end of the loop"); !errors.Is(err, errNotLeader) {
 			t.Errorf("run returned %v", err)
 		}
 		if n := len(s.world.Calls(fake.OpCreate)); n != 0 {

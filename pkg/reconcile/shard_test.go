@@ -196,10 +196,22 @@ func (s *shard) lead() {
 	go func() { m.done <- loop.Run(ctx) }()
 }
 
+// soon waits for what must come, for an hour of simulated time: timers that go on
+// would make a wait without a bound last for ever.
+func soon[T any](t *testing.T, from <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(time.Hour):
+		t.Fatalf("not within an hour: %s", what)
+	}
+	return v
+}
+
 // stop ends the server that leads, as a crash would: nothing more of it lands.
 func (s *shard) stop() error {
 	s.term.end()
-	err := <-s.term.done
+	err := soon(s.t, s.term.done, "the end of the loop")
 	s.term = nil
 	s.agents.wait()
 	return err

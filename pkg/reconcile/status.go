@@ -190,12 +190,6 @@ func (l *Loop) get(ctx context.Context, ref provider.Ref) answer {
 	return a
 }
 
-func (l *Loop) list(ctx context.Context) ([]provider.VM, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.requestTimeout())
-	defer cancel()
-	return l.cfg.Provider.List(ctx)
-}
-
 // pick finds the VM that ref names among vms, which are in the order of List.
 func pick(vms []provider.VM, ref provider.Ref) (provider.VM, bool) {
 	n, ok := slices.BinarySearchFunc(vms, ref.ID, func(vm provider.VM, id fleet.InstanceID) int { return cmp.Compare(vm.ID, id) })

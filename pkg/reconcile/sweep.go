@@ -3,6 +3,7 @@ package reconcile
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -89,14 +90,25 @@ func (c *census) match(r fleet.Instance, vms []provider.VM) {
 	}
 }
 
-// sweepAll sweeps until ctx ends.
+// errNoList is the failure of a sweep for want of the provider's list.
+var errNoList = errors.New("list the VMs")
+
+// sweepAll sweeps until ctx ends. One without a list is repeated soon: until one
+// comes nobody sees which VMs are gone.
 func (l *Loop) sweepAll(ctx context.Context) {
-	most := l.cfg.FirstSweep
-	for n := 0; l.awaitSweep(ctx, time.Now(), most); n++ {
+	most, failures := l.cfg.FirstSweep, 0
+	for n := 0; l.awaitSweep(ctx, time.Now(), most); {
 		if err := l.sweep(ctx, n); err != nil {
 			l.fail(ctx, fmt.Errorf("sweep: %w", err), fleet.GroupKey{}, "")
+			most = longest
+			if errors.Is(err, errNoList) {
+				failures++
+				most = stepLadder().delay(failures)
+			}
+			continue
 		}
-		most = longest
+		n++
+		most, failures = longest, 0
 	}
 }
 
@@ -127,7 +139,7 @@ func (l *Loop) sweep(ctx context.Context, n int) error {
 	asked := time.Now()
 	vms, err := l.list(ctx)
 	if err != nil {
-		return because(ReasonProvider, fmt.Errorf("list the VMs: %w", err))
+		return because(ReasonProvider, fmt.Errorf("%w: %w", errNoList, err))
 	}
 	if pages := 1 + len(l.cfg.Ledger.Instances())/relistPage; n%pages == 0 {
 		if err := l.relist(ctx); err != nil {

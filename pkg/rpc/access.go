@@ -77,6 +77,8 @@ func Access() Table {
 		nstancev1.OperatorService_WatchGroups_FullMethodName:        {Operator, true},
 		nstancev1.OperatorService_WatchInstances_FullMethodName:     {Operator, true},
 		nstancev1.OperatorService_WatchErrors_FullMethodName:        {Operator, true},
+		nstancev1.OperatorService_ListOperators_FullMethodName:      {Operator, true},
+		nstancev1.OperatorService_RemoveOperator_FullMethodName:     {Operator, true},
 
 		healthv1.Health_Check_FullMethodName: {Anyone, false},
 		healthv1.Health_List_FullMethodName:  {Nobody, false},

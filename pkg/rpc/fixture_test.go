@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -24,6 +26,9 @@ const (
 	shard      = "dev-1"
 	instanceID = "knd01h455vb4pex5vsknk084sn02q"
 	operatorID = "opr01h455vb4pex5vsknk084sn02q"
+
+	otherInstance = "knd01h455vb4pex5vsknk084sn02r"
+	otherOperator = "opr01h455vb4pex5vsknk084sn02r"
 )
 
 // clock is a time that a test moves.
@@ -67,17 +72,27 @@ func (a *authority) endpoint(keypair *pki.Keypair) pki.Endpoint {
 }
 
 func (a *authority) agent(ttl time.Duration) *pki.Keypair {
-	key := must(pki.GenerateKey(rand.Reader))(a.t)
-	cert := must(a.ca.IssueAgent(pki.ClientRequest{
-		Tenant: "default", ID: instanceID, PublicKey: pki.PublicKey(key), Now: a.clock.now(), TTL: ttl,
-	}, rand.Reader))(a.t)
-	return must(pki.NewKeypair(cert, key))(a.t)
+	return a.keypair(a.ca.IssueAgent, instanceID, ttl)
+}
+
+func (a *authority) agentNamed(id string) *pki.Keypair {
+	return a.keypair(a.ca.IssueAgent, id, time.Hour)
 }
 
 func (a *authority) operator(ttl time.Duration) *pki.Keypair {
+	return a.keypair(a.ca.IssueOperator, operatorID, ttl)
+}
+
+func (a *authority) operatorNamed(id string) *pki.Keypair {
+	return a.keypair(a.ca.IssueOperator, id, time.Hour)
+}
+
+type issuer func(pki.ClientRequest, io.Reader) (*x509.Certificate, error)
+
+func (a *authority) keypair(issue issuer, id string, ttl time.Duration) *pki.Keypair {
 	key := must(pki.GenerateKey(rand.Reader))(a.t)
-	cert := must(a.ca.IssueOperator(pki.ClientRequest{
-		Tenant: "default", ID: operatorID, PublicKey: pki.PublicKey(key), Now: a.clock.now(), TTL: ttl,
+	cert := must(issue(pki.ClientRequest{
+		Tenant: "default", ID: id, PublicKey: pki.PublicKey(key), Now: a.clock.now(), TTL: ttl,
 	}, rand.Reader))(a.t)
 	return must(pki.NewKeypair(cert, key))(a.t)
 }
@@ -109,6 +124,22 @@ func (s *seat) set(leads bool, leader string) {
 	defer s.mu.Unlock()
 	s.leads, s.leader = leads, leader
 }
+
+// judge is a Judge that a test writes; look is asked only of whom known does
+// not know.
+type judge struct {
+	known func(pki.Caller) (error, bool)
+	look  func(context.Context, pki.Caller) error
+}
+
+func (j judge) Known(c pki.Caller) (verdict error, ok bool) {
+	if j.known == nil {
+		return nil, false
+	}
+	return j.known(c)
+}
+
+func (j judge) Look(ctx context.Context, c pki.Caller) error { return j.look(ctx, c) }
 
 // stubs serves all three services; every method answers UNIMPLEMENTED from its
 // handler, unless a test replaces it.
@@ -172,4 +203,15 @@ func listGroups(ctx context.Context, conn grpc.ClientConnInterface) error {
 
 func clientTLS(endpoint pki.Endpoint) func(string) *tls.Config {
 	return func(host string) *tls.Config { return endpoint.Client(host, shard) }
+}
+
+// elsewhere is a listener whose connections seem to come from another machine.
+func elsewhere(l net.Listener) net.Listener {
+	return fromAddr{Listener: l, from: func() net.Addr { return tcp("203.0.113.7") }}
+}
+
+func registers(t *testing.T, conn *grpc.ClientConn) error {
+	t.Helper()
+	_, err := nstancev1.NewRegistrationServiceClient(conn).RegisterAgent(t.Context(), &nstancev1.RegisterAgentRequest{})
+	return err
 }

@@ -2,16 +2,12 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/nstance/nstance/pkg/pki"
@@ -25,122 +21,115 @@ type Gate interface {
 	Leading() (leaderAddr string, leading bool)
 }
 
-// RevokedFunc judges the certificate of a caller who has the right role, on a
-// server that leads or for a call that needs no leader. It returns nil for a
-// welcome caller, an error of kind CertificateRevoked for one whose instance is
-// deleting, deleted or absent (UNAUTHENTICATED to the caller, whom Revoked tells
-// not to try again), and one of kind Unavailable when it can't tell.
-type RevokedFunc func(ctx context.Context, caller pki.Caller) error
+// Judge says whether a caller who has the right role is welcome: whether its
+// certificate stands for something that still exists. It is asked before each
+// call and each stream, on a server that leads or for a call that needs no
+// leader. It must be safe for concurrent use.
+type Judge interface {
+	// Known answers from memory and never blocks: it runs where a connection's
+	// frames are read. ok is false when memory does not know the caller; Look
+	// decides then. A verdict of nil is a welcome; of kind CertificateRevoked
+	// (UNAUTHENTICATED to the caller, whom Revoked tells not to try again), a
+	// refusal.
+	Known(caller pki.Caller) (verdict error, ok bool)
+	// Look asks the store. It returns nil, an error of kind CertificateRevoked, or
+	// one of kind Unavailable when the store can't tell.
+	Look(ctx context.Context, caller pki.Caller) error
+}
 
 // guard stands before every call.
 type guard struct {
-	config  ServerConfig
-	limiter *limiter
+	config   ServerConfig
+	limiter  *limiter
+	peers    *peers
+	refusals *refusals
+	// What the methods are, by full name. Set while services are registered.
+	unary, clientStream map[string]bool
 }
 
-func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	defer func() { err = g.finish(ctx, info.FullMethod, recover(), err) }()
-	ctx, err = g.admit(ctx, info.FullMethod)
-	if err != nil {
-		return nil, err
+func newGuard(c ServerConfig) *guard {
+	return &guard{
+		config: c, limiter: newLimiter(c.Limits.PerSource, c.Now), peers: newPeers(c.Limits, c.Now), refusals: newRefusals(c.Now),
+		unary: make(map[string]bool), clientStream: make(map[string]bool),
 	}
-	return handler(ctx, req)
 }
 
-func (g *guard) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+// stream runs each call, before anything of it is read.
+func (g *guard) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	ctx := ss.Context()
-	defer func() { err = g.finish(ctx, info.FullMethod, recover(), err) }()
-	ctx, err = g.admit(ctx, info.FullMethod)
-	if err != nil {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return status.Error(codes.Internal, "internal error: the call was not announced")
+	}
+	defer func() {
+		err = g.finish(ctx, c, recover(), err)
+		if c.intake != nil {
+			c.conn.answered(c.intake.stream)
+		}
+	}()
+	if err := g.admit(ctx, c); err != nil {
 		return err
 	}
-	return handler(srv, &streamWithContext{ServerStream: ss, ctx: ctx})
+	c.admitted = true
+	if c.known {
+		ctx = context.WithValue(ctx, callerKey{}, c.caller)
+	}
+	return handler(srv, &servedStream{ServerStream: ss, ctx: ctx, guard: g, call: c})
 }
 
-type streamWithContext struct {
-	grpc.ServerStream
-	ctx context.Context
+// admit decides whether a call may go on to its handler.
+func (g *guard) admit(ctx context.Context, c *call) error {
+	if c.answer != nil || !c.look {
+		return c.answer
+	}
+	if c.endLook == nil { // another call has asked
+		select {
+		case <-c.asked:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if verdict, ok := g.config.Judge.Known(c.caller); ok {
+			return judged(c.caller, verdict)
+		}
+		return judged(c.caller, g.config.Judge.Look(ctx, c.caller))
+	}
+	defer c.endLook()
+	return judged(c.caller, g.config.Judge.Look(ctx, c.caller))
 }
 
-// Context carries the caller.
-func (s *streamWithContext) Context() context.Context { return s.ctx }
+func judged(caller pki.Caller, verdict error) error {
+	if verdict == nil {
+		return nil
+	}
+	return fmt.Errorf("judge the certificate of %s %s: %w", caller.Role, caller.ID, verdict)
+}
 
 // finish turns the outcome into a status, and a panic into INTERNAL: one bad
 // request must not end the process that keeps all instances.
-func (g *guard) finish(ctx context.Context, method string, panicked any, err error) error {
+func (g *guard) finish(ctx context.Context, c *call, panicked any, err error) error {
 	if panicked != nil {
-		g.config.Logger.LogAttrs(ctx, slog.LevelError, "a call panicked", slog.String("method", method),
+		g.config.Logger.LogAttrs(ctx, slog.LevelError, "a call panicked", slog.String("method", c.method),
 			slog.Any("panic", panicked), slog.String("stack", string(debug.Stack())))
 		return status.Error(codes.Internal, "internal error: the server's log says more")
 	}
 	answer := Status(err)
-	if code := status.Code(answer); code == codes.Internal || code == codes.Unknown {
-		g.config.Logger.LogAttrs(ctx, slog.LevelError, "a call failed", slog.String("method", method), slog.Any("error", err))
+	switch code := status.Code(answer); {
+	case code == codes.Internal || code == codes.Unknown:
+		if attrs, ok := g.refusals.line(c, err); ok {
+			g.config.Logger.LogAttrs(ctx, slog.LevelError, "a call failed", attrs...)
+		}
+	case c.refused(code):
+		if attrs, ok := g.refusals.line(c, err); ok {
+			g.config.Logger.LogAttrs(ctx, slog.LevelWarn, "refused a call", attrs...)
+		}
 	}
 	return answer
-}
-
-// admit decides whether a call may go on to its handler, and returns the context
-// that the handler gets, with the caller in it.
-func (g *guard) admit(ctx context.Context, method string) (context.Context, error) {
-	rule := g.config.Access[method]
-	caller, known, err := g.authenticate(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !known {
-		if err := g.limiter.allow(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if err := authorize(rule.Who, caller, known, method); err != nil {
-		return nil, err
-	}
-	if rule.LeaderOnly {
-		if addr, leading := g.config.Gate.Leading(); !leading {
-			return nil, notLeader(addr)
-		}
-	}
-	if !known {
-		return ctx, nil
-	}
-	if rule.Who != Anyone && g.config.Revoked != nil {
-		if err := g.config.Revoked(ctx, caller); err != nil {
-			return nil, fmt.Errorf("judge the certificate of %s %s: %w", caller.Role, caller.ID, err)
-		}
-	}
-	return context.WithValue(ctx, callerKey{}, caller), nil
-}
-
-// authenticate reads the caller from the certificate that the TLS handshake
-// verified; no certificate is no error. The date is checked again because a
-// connection can outlive the certificate it was opened with.
-func (g *guard) authenticate(ctx context.Context) (caller pki.Caller, known bool, err error) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return pki.Caller{}, false, Unauthenticated.Errorf("the call came over no known connection")
-	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok {
-		return pki.Caller{}, false, Unauthenticated.Errorf("the call did not come over TLS")
-	}
-	caller, err = pki.ConnectionCaller(info.State, g.config.Cluster)
-	switch {
-	case errors.Is(err, pki.ErrNoCertificate):
-		return pki.Caller{}, false, nil
-	case err != nil:
-		return pki.Caller{}, false, Unauthenticated.Errorf("read the client certificate: %w", err)
-	case g.config.Now().After(caller.NotAfter):
-		return pki.Caller{}, false, Unauthenticated.Errorf("the client certificate expired at %s, while its connection was open: connect again with a new one",
-			caller.NotAfter.UTC().Format(time.RFC3339))
-	}
-	return caller, true, nil
 }
 
 func authorize(who Who, caller pki.Caller, known bool, method string) error {
 	switch {
 	case who == Nobody:
-		return Unimplemented.Errorf("%s is not served here", method)
+		return Unimplemented.Errorf("%.120s is not served here", method)
 	case who == Anyone:
 		return nil
 	case !known:

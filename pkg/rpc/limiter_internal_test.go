@@ -1,18 +1,14 @@
 package rpc
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc/peer"
 )
 
-func from(i int) context.Context {
-	ip := net.ParseIP(fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255))
-	return peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: ip}})
+func from(i int) net.Addr {
+	return &net.TCPAddr{IP: net.ParseIP(fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255))}
 }
 
 // TestLimiterMemoryIsBounded can't be seen from outside but by running out of
@@ -20,23 +16,23 @@ func from(i int) context.Context {
 func TestLimiterMemoryIsBounded(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := newLimiter(Rate{PerSecond: 1, Burst: 2}, func() time.Time { return now })
-	for i := range 3 * maxSources {
+	for i := range 3 * maxBuckets {
 		_ = l.allow(from(i))
-		if len(l.sources) > maxSources {
-			t.Fatalf("%d sources are remembered, want at most %d", len(l.sources), maxSources)
+		if len(l.sources.table) > maxBuckets {
+			t.Fatalf("%d sources are remembered, want at most %d", len(l.sources.table), maxBuckets)
 		}
 	}
-	if l.allow(from(4*maxSources)) == nil {
+	if l.allow(from(4*maxBuckets)) == nil {
 		t.Error("newcomers beyond the table are not limited")
 	}
 	if l.allow(from(0)) != nil {
 		t.Error("a remembered source lost its tokens to newcomers")
 	}
 	now = now.Add(time.Minute)
-	if err := l.allow(from(5 * maxSources)); err != nil {
+	if err := l.allow(from(5 * maxBuckets)); err != nil {
 		t.Errorf("after a minute's calm a newcomer is still refused: %v", err)
 	}
-	if len(l.sources) != 1 {
-		t.Errorf("%d sources are remembered after a minute's calm, want the newcomer alone", len(l.sources))
+	if len(l.sources.table) != 1 {
+		t.Errorf("%d sources are remembered after a minute's calm, want the newcomer alone", len(l.sources.table))
 	}
 }

@@ -5,19 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
-	"sync"
 	"syscall"
 )
 
 // Conns bound how many connections a listener holds at once. A zero field takes
-// its default.
+// its default. A source is an IPv4 address or an IPv6 /64.
 type Conns struct {
 	Max int // of all sources; DefaultMaxConns
-	// PerSource bounds those of one source, an IPv4 address or an IPv6 /64; a
-	// quarter of Max, so that no host alone can fill the listener, and agents
-	// behind one address translator still find room. Loopback is exempt.
+	// PerSource bounds those of one source; a quarter of Max, so that no host alone
+	// can fill the listener. With Handshakes it counts only established connections
+	// without a certificate, and known sources may have four times as many: agents
+	// behind one address translator, or of one subnet, are not to be turned away.
+	// Those without a certificate, and not of a known source, have three quarters of
+	// Max at most. Where there is no room, a newcomer has the place of the oldest
+	// connection without a certificate of the source that has most of them, if its
+	// own source has fewer.
 	PerSource int
+	// OldestGoes makes room for a newcomer by closing the oldest connection: of the
+	// newcomer's source if that has its share, or else of the source that has most.
+	// It suits requests that are answered at once. Not with Handshakes.
+	OldestGoes bool
+	// Handshakes bound the TLS handshakes on the listener, apart from the
+	// connections that Max counts, which are then those whose handshake succeeded.
+	// nil is for listeners without TLS.
+	Handshakes *Handshakes
 }
 
 // DefaultMaxConns is above the 5,000 agents a shard is built for, and below the
@@ -25,7 +36,10 @@ type Conns struct {
 const DefaultMaxConns = 16384
 
 // RegistrationConns suit a listener that anybody may connect to for a moment.
-func RegistrationConns() Conns { return Conns{PerSource: 256} }
+func RegistrationConns() Conns { return Conns{Max: 2048, PerSource: 256} }
+
+// PeerConns suit the listener for the shard's other servers.
+func PeerConns() Conns { return Conns{Max: 256} }
 
 func (c Conns) withDefaults() Conns {
 	c.Max = orDefault(c.Max, DefaultMaxConns)
@@ -36,7 +50,7 @@ func (c Conns) withDefaults() Conns {
 // Listen opens a TCP listener. The error begins with field, the name under which
 // the user configured the address, and says what to do. A connection over a
 // limit is closed as soon as it is accepted, so that nobody waits for an answer
-// that can't come.
+// that can't come; one whose handshake can't begin yet, a little later.
 func Listen(ctx context.Context, field, addr string, limits Conns) (net.Listener, error) {
 	clean, err := ParseListenAddr(addr)
 	if err != nil {
@@ -46,7 +60,7 @@ func Listen(ctx context.Context, field, addr string, limits Conns) (net.Listener
 	listener, err := config.Listen(ctx, "tcp", clean)
 	switch {
 	case err == nil:
-		return newCappedListener(listener, limits), nil
+		return Limit(listener, limits), nil
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s: %s is already in use: stop what listens there or choose another port: %w", field, addr, err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
@@ -59,72 +73,9 @@ func Listen(ctx context.Context, field, addr string, limits Conns) (net.Listener
 }
 
 // Limit bounds the connections of a listener that is no TCP listener of Listen's.
-func Limit(l net.Listener, limits Conns) net.Listener { return newCappedListener(l, limits) }
-
-// cappedListener counts the open connections, all and by source. A source has a
-// count only while it has a connection, so Max bounds the table as well.
-type cappedListener struct {
-	net.Listener
-	limits Conns
-
-	mu      sync.Mutex
-	open    int
-	sources map[netip.Prefix]int
-}
-
-func newCappedListener(l net.Listener, limits Conns) *cappedListener {
-	return &cappedListener{Listener: l, limits: limits.withDefaults(), sources: make(map[netip.Prefix]int)}
-}
-
-// Accept waits for a connection that there is room for.
-func (l *cappedListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		source, counted := sourceOfAddr(conn.RemoteAddr())
-		counted = counted && !source.Addr().IsLoopback()
-		if !l.enter(source, counted) {
-			conn.Close()
-			continue
-		}
-		return &countedConn{Conn: conn, leave: sync.OnceFunc(func() { l.leave(source, counted) })}, nil
+func Limit(l net.Listener, limits Conns) net.Listener {
+	if limits.Handshakes != nil {
+		return newAdmittedListener(l, limits)
 	}
-}
-
-func (l *cappedListener) enter(source netip.Prefix, counted bool) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open >= l.limits.Max || counted && l.sources[source] >= l.limits.PerSource {
-		return false
-	}
-	l.open++
-	if counted {
-		l.sources[source]++
-	}
-	return true
-}
-
-func (l *cappedListener) leave(source netip.Prefix, counted bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open--
-	if !counted {
-		return
-	}
-	if l.sources[source]--; l.sources[source] == 0 {
-		delete(l.sources, source)
-	}
-}
-
-type countedConn struct {
-	net.Conn
-	leave func()
-}
-
-// Close gives the connection's place back, once.
-func (c *countedConn) Close() error {
-	c.leave()
-	return c.Conn.Close()
+	return newCappedListener(l, limits)
 }

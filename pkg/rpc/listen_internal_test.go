@@ -31,7 +31,7 @@ type arrival struct {
 func (a arrival) RemoteAddr() net.Addr { return a.remote }
 
 // TestConnectionsPerSource: one host can't take the places of others, its /64
-// of IPv6 counts as one, and the machine itself is not counted.
+// of IPv6 counts as one, and the machine itself is no exception.
 func TestConnectionsPerSource(t *testing.T) {
 	at := &arrivals{}
 	l := newCappedListener(at, Conns{Max: 100, PerSource: 2})
@@ -53,8 +53,8 @@ func TestConnectionsPerSource(t *testing.T) {
 	if len(six) != 3 || six[2].RemoteAddr().String() != "[fd00:0:0:1::1]:1" {
 		t.Errorf("%d connections of two /64 are open, want 3", len(six))
 	}
-	if n := len(let("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "[::1]:1", "[::1]:2", "[::1]:3")); n != 6 {
-		t.Errorf("%d connections of loopback were let in, want all 6", n)
+	if n := len(let("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "[::1]:1", "[::1]:2", "[::1]:3")); n != 4 {
+		t.Errorf("%d connections of loopback were let in, want 2 of each address", n)
 	}
 	if n := len(let("10.0.0.2:1")); n != 1 {
 		t.Errorf("another address was let in %d times, want once", n)
@@ -73,9 +73,39 @@ func TestConnectionsPerSource(t *testing.T) {
 	}
 }
 
+// TestOldestGoes: a newcomer has the place of the oldest of its source, or, when
+// all are taken, of the source that has most.
+func TestOldestGoes(t *testing.T) {
+	at := &arrivals{from: []string{
+		"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", // 1 goes for 4
+		"10.0.0.2:1", "10.0.0.2:2", "10.0.0.3:1", // 10.0.0.1:2 goes for the last
+	}}
+	l := newCappedListener(at, Conns{Max: 5, PerSource: 3, OldestGoes: true})
+	for {
+		if _, err := l.Accept(); err != nil {
+			break
+		}
+	}
+	left := make(map[string]bool)
+	for _, of := range l.sources {
+		for e := of.Front(); e != nil; e = e.Next() {
+			left[e.Value.(*countedConn).RemoteAddr().String()] = true
+		}
+	}
+	want := []string{"10.0.0.1:3", "10.0.0.1:4", "10.0.0.2:1", "10.0.0.2:2", "10.0.0.3:1"}
+	for _, addr := range want {
+		if !left[addr] {
+			t.Errorf("%s is gone", addr)
+		}
+	}
+	if len(left) != len(want) || l.open != len(want) {
+		t.Errorf("%d are left, %d counted: %v", len(left), l.open, left)
+	}
+}
+
 // TestConnsDefaults: no host alone can fill a listener.
 func TestConnsDefaults(t *testing.T) {
-	for _, c := range []Conns{{}, RegistrationConns(), {Max: 8}, {Max: 2}} {
+	for _, c := range []Conns{{}, RegistrationConns(), PeerConns(), ProbeConns(), {Max: 8}, {Max: 2}} {
 		if d := c.withDefaults(); d.Max < 1 || d.PerSource < 1 || d.PerSource >= d.Max {
 			t.Errorf("%+v becomes %+v", c, d)
 		}

@@ -29,7 +29,7 @@ func TestListenErrorsNameFieldAndAddress(t *testing.T) {
 }
 
 func TestListenCapsConnections(t *testing.T) {
-	listener := must(rpc.Listen(t.Context(), "test", "127.0.0.1:0", rpc.Conns{Max: 2}))(t)
+	listener := must(rpc.Listen(t.Context(), "test", "127.0.0.1:0", rpc.Conns{Max: 2, PerSource: 2}))(t)
 	defer listener.Close()
 	accepted := make(chan net.Conn, 10)
 	go func() {

@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/tap"
 )
 
 // Both sides ping a silent connection after KeepaliveTime and give it up when no
@@ -29,78 +27,19 @@ const (
 
 // The connection's own buffers. Thousands of agents that say something once a
 // minute should not hold 64 KiB each. Reading needs none (0: no buffer), because
-// TLS reads whole records into one of its own.
+// TLS reads whole records into one of its own; peerConn counts on that.
 const (
 	readBuffer  = 0
 	writeBuffer = 4 << 10
 )
 
-// Limits bound what one peer can make the server do. A zero field takes the
-// value of DefaultLimits, but where it says that zero is no limit.
-type Limits struct {
-	MaxReceive       int           // bytes of one message
-	MaxHeaderList    uint32        // bytes of one call's metadata (RFC 9113, SETTINGS_MAX_HEADER_LIST_SIZE)
-	MaxStreams       uint32        // calls under way on one connection
-	HandshakeTimeout time.Duration // from the accepted connection to the end of the HTTP/2 preface
-	IdleTimeout      time.Duration // a connection without any call is closed
-	PerSource        Rate          // calls without a client certificate, per source address
-
-	// CallTimeout ends every call, streams too, counted from its headers, so that
-	// a request whose end never comes is given up. Zero is no limit.
-	CallTimeout time.Duration
-	// MaxConnectionAge is how long a connection takes calls, give or take a tenth;
-	// calls under way have ConnectionAgeGrace more. Zero is no limit.
-	MaxConnectionAge   time.Duration
-	ConnectionAgeGrace time.Duration
-}
-
-// DefaultLimits suit agents.
-func DefaultLimits() Limits {
-	return Limits{
-		MaxReceive:       1 << 20,
-		MaxHeaderList:    16 << 10,
-		MaxStreams:       100,
-		HandshakeTimeout: 10 * time.Second,
-		IdleTimeout:      5 * time.Minute,
-	}
-}
-
-// OperatorLimits allow larger requests, because groups carry vars.
-func OperatorLimits() Limits {
-	l := DefaultLimits()
-	l.MaxReceive = 4 << 20
-	return l
-}
-
-// RegistrationLimits keep what anybody may hold without a certificate small and
-// short: a registration is one call of a few kilobytes.
-func RegistrationLimits() Limits {
-	l := DefaultLimits()
-	l.MaxReceive = 16 << 10
-	l.MaxStreams = 4
-	l.PerSource = RegistrationRate()
-	l.CallTimeout = 30 * time.Second
-	l.MaxConnectionAge = 30 * time.Second
-	l.ConnectionAgeGrace = 10 * time.Second
-	return l
-}
-
-func (l Limits) withDefaults() Limits {
-	d := DefaultLimits()
-	l.MaxReceive = orDefault(l.MaxReceive, d.MaxReceive)
-	l.MaxHeaderList = orDefault(l.MaxHeaderList, d.MaxHeaderList)
-	l.MaxStreams = orDefault(l.MaxStreams, d.MaxStreams)
-	l.HandshakeTimeout = orDefault(l.HandshakeTimeout, d.HandshakeTimeout)
-	l.IdleTimeout = orDefault(l.IdleTimeout, d.IdleTimeout)
-	return l
-}
-
-func orDefault[T int | uint32 | time.Duration](v, d T) T {
-	if v == 0 {
-		return d
-	}
-	return v
-}
+// What a client may send before anybody reads it, of one stream and of all
+// streams of a connection. The smallest there is, and it stays: the windows that
+// grow with the throughput let a client fill 16 MiB for each stream.
+const (
+	streamWindow = 64 << 10
+	connWindow   = 512 << 10
+)
 
 // ServerConfig is what NewServer needs.
 type ServerConfig struct {
@@ -111,13 +50,13 @@ type ServerConfig struct {
 	// Access, or NewServer fails.
 	Services func(grpc.ServiceRegistrar)
 	Gate     Gate // needed as soon as a registered method is leader-only
-	// Revoked judges a caller's certificate beyond its signature and dates, before
-	// each call and each stream; nil: all are welcome. See RevokedFunc.
-	Revoked RevokedFunc
-	Limits  Limits
-	Now     func() time.Time // certificates are judged by it again on every call
-	Logger  *slog.Logger
-	Debug   bool // register reflection
+	// Judge judges a caller's certificate beyond its signature and dates; nil: all
+	// are welcome.
+	Judge  Judge
+	Limits Limits
+	Now    func() time.Time // certificates are judged by it again on every call
+	Logger *slog.Logger
+	Debug  bool // register reflection
 }
 
 func (c ServerConfig) check() error {
@@ -135,21 +74,23 @@ func (c ServerConfig) check() error {
 }
 
 // NewServer makes a gRPC server that serves the given services and
-// grpc.health.v1, and lets a call through in this order: it recovers panics,
-// counts the call against its source, authenticates the caller, asks the access
-// table, then whether this server leads, then whether the certificate is
-// revoked. What a handler returns goes through Status.
+// grpc.health.v1. Before it reads a byte of a call's message, it asks whether
+// this server leads, who calls, whether that source calls too often, whether the
+// access table lets such a caller in, and whether the Judge does. It recovers
+// panics, bounds what each identity can take of it (Limits), and logs what it
+// refuses. What a handler returns goes through Status.
 func NewServer(c ServerConfig) (*grpc.Server, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	c.Limits = c.Limits.withDefaults()
-	g := &guard{config: c, limiter: newLimiter(c.Limits.PerSource, c.Now)}
+	g := newGuard(c)
 	server := grpc.NewServer(options(c, g)...)
-	c.Services(server)
-	healthv1.RegisterHealthServer(server, health.NewServer())
+	r := registrar{Server: server, guard: g}
+	c.Services(r)
+	healthv1.RegisterHealthServer(r, health.NewServer())
 	if c.Debug {
-		reflection.Register(server)
+		reflection.Register(r)
 	}
 	registered := server.GetServiceInfo()
 	if err := c.Access.check(registered); err != nil {
@@ -162,13 +103,17 @@ func NewServer(c ServerConfig) (*grpc.Server, error) {
 }
 
 func options(c ServerConfig, g *guard) []grpc.ServerOption {
-	options := []grpc.ServerOption{
-		grpc.Creds(credentials.NewTLS(c.TLS)),
-		grpc.ChainUnaryInterceptor(g.unary),
+	return []grpc.ServerOption{
+		grpc.Creds(peerCredentials{TransportCredentials: handshakeCredentials{credentials.NewTLS(c.TLS)}, peers: g.peers, cluster: c.Cluster}),
+		grpc.InTapHandle(g.tap),
 		grpc.ChainStreamInterceptor(g.stream),
+		grpc.UnknownServiceHandler(unserved),
+		grpc.ForceServerCodecV2(newMeasuringCodec()),
 		grpc.MaxRecvMsgSize(c.Limits.MaxReceive),
 		grpc.MaxHeaderListSize(c.Limits.MaxHeaderList),
 		grpc.MaxConcurrentStreams(c.Limits.MaxStreams),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.ConnectionTimeout(c.Limits.HandshakeTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     c.Limits.IdleTimeout,
@@ -183,19 +128,5 @@ func options(c ServerConfig, g *guard) []grpc.ServerOption {
 		}),
 		grpc.ReadBufferSize(readBuffer),
 		grpc.WriteBufferSize(writeBuffer),
-	}
-	if c.Limits.CallTimeout > 0 {
-		options = append(options, grpc.InTapHandle(limitCalls(c.Limits.CallTimeout)))
-	}
-	return options
-}
-
-// limitCalls sets the deadline before a call's message is read: an interceptor
-// runs only once the message is there whole.
-func limitCalls(timeout time.Duration) tap.ServerInHandle {
-	return func(stream context.Context, _ *tap.Info) (context.Context, error) {
-		ctx, cancel := context.WithTimeout(stream, timeout)
-		context.AfterFunc(stream, cancel) // the stream's own end frees the timer
-		return ctx, nil
 	}
 }

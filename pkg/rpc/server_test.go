@@ -127,12 +127,12 @@ func TestMessageLimits(t *testing.T) {
 		size   int
 		want   codes.Code
 	}{
-		{"default, below", rpc.Limits{}, 1<<20 - 100, codes.Unimplemented},
-		{"default, above", rpc.Limits{}, 1<<20 + 1, codes.ResourceExhausted},
+		{"default, below", rpc.Limits{}, 64<<10 - 100, codes.Unimplemented},
+		{"default, above", rpc.Limits{}, 64<<10 + 1, codes.ResourceExhausted},
 		{"registration, below", rpc.RegistrationLimits(), 16<<10 - 100, codes.Unimplemented},
 		{"registration, above", rpc.RegistrationLimits(), 16<<10 + 1, codes.ResourceExhausted},
-		{"operator, below", rpc.OperatorLimits(), 4<<20 - 100, codes.Unimplemented},
-		{"operator, above", rpc.OperatorLimits(), 4<<20 + 1, codes.ResourceExhausted},
+		{"operator, below", rpc.OperatorLimits(), 1<<20 - 100, codes.Unimplemented},
+		{"operator, above", rpc.OperatorLimits(), 1<<20 + 1, codes.ResourceExhausted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := ours.config()
@@ -164,7 +164,7 @@ func TestGate(t *testing.T) {
 	config := ours.config()
 	config.Gate = gate
 	asked := false
-	config.Revoked = func(context.Context, pki.Caller) error { asked = true; return nil }
+	config.Judge = judge{known: func(pki.Caller) (error, bool) { asked = true; return nil, true }}
 	conn := ours.dial(serve(t, config), ours.operator(time.Hour))
 
 	err := listGroups(t.Context(), conn)
@@ -203,12 +203,12 @@ func TestRevoked(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := ours.config()
-			config.Revoked = func(_ context.Context, caller pki.Caller) error {
+			config.Judge = judge{known: func(caller pki.Caller) (error, bool) {
 				if caller.ID != instanceID {
 					t.Errorf("asked about %+v", caller)
 				}
-				return c.err
-			}
+				return c.err, true
+			}}
 			conn := ours.dial(serve(t, config), ours.agent(time.Hour))
 			_, err := nstancev1.NewAgentServiceClient(conn).SubmitPublicKeys(t.Context(), &nstancev1.SubmitPublicKeysRequest{})
 			if status.Code(err) != c.want || rpc.Revoked(err) != c.revoked || strings.Contains(err.Error(), "secret") {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -62,22 +63,38 @@ func (t *term) accept(ctx context.Context, c acceptedConfig, commit func(swap fu
 		if err != nil {
 			return err
 		}
-		before := []*config.Shard{t.static.shard()}
-		if last.shard != nil {
-			before = append(before, last.shard)
+		if err := t.applied.saw(last.header, last.etag); err != nil {
+			return err
 		}
 		keep := func(ctx context.Context) error {
 			t.static.unrecord()
-			if err := t.server.recordApplied(ctx, c, last, t.fence); err != nil {
-				return err
+			err := t.recordApplied(ctx, c, last)
+			if err == nil {
+				err = t.fence.Check(ctx)
 			}
-			return t.fence.Check(ctx)
+			if err != nil {
+				t.doubt() // until the config that runs is the one that is kept
+			}
+			return err
 		}
+		before := t.others(c, last)
 		c.recorded = true
 		return t.wanted.accept(ctx, c.shard, before, keep, func(swap func()) error {
 			return commit(func() { swap(); t.static.swap(c) })
 		})
 	})
+}
+
+// others are the static configs that c comes after, the most recent first. One that
+// has the very text of c leaves nothing behind that would have to live on.
+func (t *term) others(c acceptedConfig, last appliedConfig) (before []*config.Shard) {
+	if now := t.static.now(); !bytes.Equal(now.body, c.body) {
+		before = append(before, now.shard)
+	}
+	if last.shard != nil && !bytes.Equal(last.body, c.body) {
+		before = append(before, last.shard)
+	}
+	return before
 }
 
 // swapBetweenPasses commits a swap in the running loop.
@@ -98,9 +115,7 @@ func (w *wanted) accept(ctx context.Context, next *config.Shard, before []*confi
 		return err
 	}
 	defer release()
-	unasked := func(context.Context) error { return nil } // keep asks
-	err = w.apply(ctx, unasked, func(d config.Dynamic) (config.Dynamic, error) { return succeed(d, next, before), nil })
-	if err != nil {
+	if err := w.carryOver(ctx, next, before); err != nil {
 		return err
 	}
 	if err := keep(ctx); err != nil {
@@ -113,6 +128,16 @@ func (w *wanted) accept(ctx context.Context, next *config.Shard, before []*confi
 		defer w.mu.Unlock()
 		w.static, w.groups, w.problems = next, groups, problems
 	})
+}
+
+// carryOver makes durable what is to live on without its static definition. Where
+// none came before there is nothing to be sure of.
+func (w *wanted) carryOver(ctx context.Context, next *config.Shard, before []*config.Shard) error {
+	if len(before) == 0 && w.unreadable() == nil {
+		return nil
+	}
+	unasked := func(context.Context) error { return nil } // keep asks
+	return w.apply(ctx, unasked, func(d config.Dynamic) (config.Dynamic, error) { return succeed(d, next, before), nil })
 }
 
 // succeed carries dynamic groups over to the next static config. A group that one

@@ -22,13 +22,13 @@ import (
 
 // callers are everybody who may try, by what they show.
 type callers struct {
-	none, otherCA, agent, operator, server, expired, otherCluster, deleted, otherTenant *pki.Keypair
+	none, otherCA, agent, operator, server, expired, otherCluster, deleted, otherTenant, removed, unrecorded *pki.Keypair
 }
 
 // answers is what each caller is to get from one method. UNAVAILABLE is the
 // handshake that fails; OK stands for a stream that stays open, too.
 type answers struct {
-	none, otherCA, agent, operator, server, expired, otherCluster, deleted, otherTenant codes.Code
+	none, otherCA, agent, operator, server, expired, otherCluster, deleted, otherTenant, removed, unrecorded codes.Code
 }
 
 const noTLS = codes.Unavailable // the handshake fails
@@ -38,18 +38,20 @@ const noTLS = codes.Unavailable // the handshake fails
 var (
 	// forAnyone is a service without client certificates: whatever is shown is
 	// never asked for.
-	forAnyone = func(c codes.Code) answers { return answers{c, c, c, c, c, c, c, c, c} }
+	forAnyone = func(c codes.Code) answers { return answers{c, c, c, c, c, c, c, c, c, c, c} }
 	forAgents = func(c codes.Code) answers {
 		return answers{
 			none: noTLS, otherCA: noTLS, agent: c, operator: codes.PermissionDenied, server: codes.PermissionDenied,
 			expired: noTLS, otherCluster: noTLS, deleted: codes.Unauthenticated,
 			otherTenant: codes.Unauthenticated, // an agent's certificate for the same instance, of another tenant
+			removed:     codes.PermissionDenied, unrecorded: codes.PermissionDenied,
 		}
 	}
 	forOperators = func(c, otherTenant codes.Code) answers {
 		return answers{
 			none: noTLS, otherCA: noTLS, agent: codes.PermissionDenied, operator: c, server: codes.PermissionDenied,
 			expired: noTLS, otherCluster: noTLS, deleted: codes.PermissionDenied, otherTenant: otherTenant,
+			removed: codes.Unauthenticated, unrecorded: codes.Unauthenticated,
 		}
 	}
 )
@@ -81,6 +83,8 @@ func accessTable() map[string]answers {
 		"OperatorService/WatchGroups":        forOperators(codes.OK, codes.OK),
 		"OperatorService/WatchInstances":     forOperators(codes.OK, codes.OK),
 		"OperatorService/WatchErrors":        forOperators(codes.OK, codes.OK),
+		"OperatorService/ListOperators":      forOperators(codes.OK, codes.OK),
+		"OperatorService/RemoveOperator":     forOperators(bad, bad),
 	}
 }
 
@@ -135,6 +139,8 @@ func TestAccess(t *testing.T) {
 			{"another cluster's certificate", who.otherCluster, want.otherCluster},
 			{"the agent of a deleted instance", who.deleted, want.deleted},
 			{"another tenant", other, want.otherTenant},
+			{"an operator that was removed", who.removed, want.removed},
+			{"an operator without a record", who.unrecorded, want.unrecorded},
 		} {
 			if got := s.call(p, m, c.pair); status.Code(got) != c.want {
 				t.Errorf("%s, called with %s, answers %v, want %s", name, c.who, got, c.want)
@@ -178,12 +184,17 @@ func (s *site) callers(p *process) callers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := newID(t, fleet.OperatorKind)
+	o, _ := s.operator("default")
+	id := o.ID
+	s.putOperator(fleet.Operator{ID: id, Tenant: "prod"})
+	gone, removed := s.operator("default")
+	s.putOperator(gone.Remove(id, time.Now()))
 	return callers{
 		otherCA: issue(t, stale, pki.RoleOperator, "default", id, time.Hour),
 		agent:   issue(t, own, pki.RoleAgent, "default", s.living()[0], time.Hour), operator: issue(t, own, pki.RoleOperator, "default", id, time.Hour),
 		server: serverPair, expired: s.expired(id), otherCluster: issue(t, foreign, pki.RoleOperator, "default", id, time.Hour),
 		deleted: deleted.pair, otherTenant: issue(t, own, pki.RoleOperator, "prod", id, time.Hour),
+		removed: removed, unrecorded: issue(t, own, pki.RoleOperator, "default", newID(t, fleet.OperatorKind), time.Hour),
 	}
 }
 

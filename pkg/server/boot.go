@@ -15,8 +15,8 @@ import (
 
 // bootUntilReady boots, again and again if need be, in the same process: a
 // restart loop would only burn object-storage requests. The reason for waiting
-// stands in the log and in the health endpoint's answer. Only what no retry can
-// mend is returned.
+// stands in the log; the health endpoint's answer names the part that it is about.
+// Only what no retry can mend is returned.
 func (s *Server) bootUntilReady(ctx context.Context) error {
 	var last error
 	for ctx.Err() == nil {
@@ -26,7 +26,7 @@ func (s *Server) bootUntilReady(ctx context.Context) error {
 		}
 		wait := s.cfg.Times.BootRetry + s.jitter(s.cfg.Times.BootRetry/2+1)
 		s.cfg.Logger.Error("can't start yet", slog.Any("error", last), slog.Duration("retry_in", wait))
-		s.ready.NotReady(last.Error())
+		s.ready.NotReady("not ready: " + partOf(last))
 		_ = rpc.Sleep(ctx, wait) // fails when ctx ends, which ends the loop
 	}
 	return nil
@@ -38,29 +38,29 @@ type fatal struct{ error }
 func (f fatal) Unwrap() error { return f.error }
 
 // bootOnce goes through the boot sequence. While it is at it the health
-// endpoint says at what, and why the attempt before it failed, so that a store
+// endpoint says at what, and what the attempt before failed at, so that a store
 // which swallows requests is named rather than waited for in silence.
 func (s *Server) bootOnce(ctx context.Context, last error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.BootAttempt)
 	defer cancel()
 	for _, step := range []struct {
-		doing string
-		do    func(context.Context) error
+		part string
+		do   func(context.Context) error
 	}{
-		{"checking object storage", s.probeStore},
-		{"reading config", s.readBootConfig},
-		{"opening the cluster's secrets", s.openTrust},
-		{"opening the provider", s.openProvider},
-		{"reading records", s.openLedger},
-		{"opening its addresses", s.openServices},
+		{partStore, s.probeStore},
+		{partConfig, s.readBootConfig},
+		{partSecrets, s.openTrust},
+		{partProvider, s.openProvider},
+		{partLedger, s.openLedger},
+		{partAddresses, s.openServices},
 	} {
-		doing := "starting: " + step.doing
+		doing := "starting: " + step.part
 		if last != nil {
-			doing += "; the attempt before failed: " + last.Error()
+			doing += "; not ready in the attempt before: " + partOf(last)
 		}
 		s.ready.NotReady(doing)
 		if err := step.do(ctx); err != nil {
-			return err
+			return inPart(step.part, err)
 		}
 	}
 	return nil

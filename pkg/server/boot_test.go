@@ -30,24 +30,28 @@ func (p *process) awaitHealth(code int, texts ...string) {
 	})
 }
 
-// TestBootWaitsForWhatCanBeMended breaks what a boot needs, finds the reason in
-// the health endpoint's answer, mends it, and the same process goes on.
+// TestBootWaitsForWhatCanBeMended breaks what a boot needs, finds the part in the
+// health endpoint's answer and the reason in the log alone, mends it, and the same
+// process goes on.
 func TestBootWaitsForWhatCanBeMended(t *testing.T) {
 	good := func(s *site) { s.putConfig(shardID) }
 	for name, c := range map[string]struct {
 		spoil func(*site)
 		tweak func(*server.Config)
-		says  []string
+		part  string
+		logs  []string
 		mend  func(*site)
 	}{
 		"the store is down": {
 			spoil: func(s *site) { s.store.Set(objecttest.Always(objecttest.Outcome{Fault: objecttest.Dropped})) },
-			says:  []string{"check object storage", "injected fault"},
+			part:  "object storage",
+			logs:  []string{"check object storage", "injected fault"},
 			mend:  func(s *site) { s.store.Set(nil) },
 		},
 		"there is no config": {
 			spoil: func(s *site) { _ = s.inner.Delete(context.Background(), "config/"+shardID+".jsonc") },
-			says:  []string{"config/" + shardID + ".jsonc"},
+			part:  "config",
+			logs:  []string{"config/" + shardID + ".jsonc"},
 			mend:  good,
 		},
 		"the config has several problems": {
@@ -55,12 +59,14 @@ func TestBootWaitsForWhatCanBeMended(t *testing.T) {
 				text := strings.ReplaceAll(s.text(), `"size": 2`, `"size": -2, "colour": "blue"`)
 				s.put("config/"+shardID+".jsonc", strings.ReplaceAll(text, `"subnet_pool": "closed"`, `"subnet_pool": "clsed"`))
 			},
-			says: []string{"groups.default.web.size", "groups.default.web.colour", `no such subnet pool "clsed"`},
+			part: "config",
+			logs: []string{"groups.default.web.size", "groups.default.web.colour", `no such subnet pool`},
 			mend: good,
 		},
 		"the config is no JSON": {
 			spoil: func(s *site) { s.put("config/"+shardID+".jsonc", `{"cluster": `) },
-			says:  []string{"config/" + shardID + ".jsonc is not valid", "parsing value"},
+			part:  "config",
+			logs:  []string{"config/" + shardID + ".jsonc is not valid", "parsing value"},
 			mend:  good,
 		},
 	} {
@@ -69,7 +75,8 @@ func TestBootWaitsForWhatCanBeMended(t *testing.T) {
 			s := newSite(t)
 			c.spoil(s)
 			p := s.start()
-			p.awaitHealth(http.StatusServiceUnavailable, c.says...)
+			p.awaitHealth(http.StatusServiceUnavailable, "not ready: "+c.part)
+			p.awaitReason(c.logs...)
 			if n := len(s.keys("cluster/")) + len(s.keys("leader/")) + len(s.keys("instance/")); n > 0 {
 				t.Errorf("%d objects were written", n)
 			}
@@ -79,6 +86,22 @@ func TestBootWaitsForWhatCanBeMended(t *testing.T) {
 				t.Errorf("started %d times", n)
 			}
 		})
+	}
+}
+
+// awaitReason waits until the log has those texts, which the health endpoint, that
+// anybody may ask, has not.
+func (p *process) awaitReason(texts ...string) {
+	p.t.Helper()
+	p.await("can't start yet")
+	_, body := p.health()
+	for _, text := range texts {
+		if !strings.Contains(p.log.String(), text) {
+			p.t.Errorf("the log does not say %q", text)
+		}
+		if strings.Contains(body, text) {
+			p.t.Errorf("the health endpoint says %q", text)
+		}
 	}
 }
 
@@ -96,7 +119,8 @@ func TestBootNeedsTheEncryptionKey(t *testing.T) {
 			p := s.start(func(cfg *server.Config) {
 				cfg.Getenv = env(map[string]string{"NSTANCE_ENCRYPTION_KEY": c.key})
 			})
-			p.awaitHealth(http.StatusServiceUnavailable, "cluster.secrets", c.says)
+			p.awaitHealth(http.StatusServiceUnavailable, "cluster secrets")
+			p.awaitReason("cluster.secrets", c.says)
 			if strings.Contains(p.log.String(), encryptionKey) {
 				t.Error("the log shows the key")
 			}
@@ -115,7 +139,8 @@ func TestBootNeedsTheEncryptionKey(t *testing.T) {
 		p := s.start(func(cfg *server.Config) {
 			cfg.Getenv = env(map[string]string{"NSTANCE_ENCRYPTION_KEY": strings.ToUpper(encryptionKey)})
 		})
-		p.awaitHealth(http.StatusServiceUnavailable, "decrypt")
+		p.awaitHealth(http.StatusServiceUnavailable, "cluster secrets")
+		p.awaitReason("decrypt")
 		if s.get("cluster/secret/ca.key") != before {
 			t.Error("the CA's key was replaced")
 		}
@@ -185,7 +210,7 @@ func TestHealthMoves(t *testing.T) {
 	s.putConfig(shardID)
 	s.store.Set(objecttest.Always(objecttest.Outcome{Fault: objecttest.Dropped}))
 	p := s.start() // with the flag
-	p.awaitHealth(http.StatusServiceUnavailable, "check object storage")
+	p.awaitHealth(http.StatusServiceUnavailable, "object storage")
 	s.store.Set(nil)
 	p.awaitLeading()
 	p.awaitHealth(http.StatusOK) // a flag stands above the config

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"net"
 	"slices"
@@ -101,8 +102,31 @@ func issue(t *testing.T, ca *pki.CA, role pki.Role, tenant string, id fleet.Inst
 // operator is a client of the server, of a tenant.
 func (p *process) operator(tenant string) nstancev1.OperatorServiceClient {
 	p.t.Helper()
-	pair := issue(p.t, p.site.trust().CA, pki.RoleOperator, tenant, newID(p.t, fleet.OperatorKind), time.Hour)
+	_, pair := p.site.operator(tenant)
+	return p.as(pair)
+}
+
+// as is a client of the server with an operator's certificate.
+func (p *process) as(pair *pki.Keypair) nstancev1.OperatorServiceClient {
+	p.t.Helper()
 	return nstancev1.NewOperatorServiceClient(p.site.dial(p.operatorAddr(), pair))
+}
+
+// operator makes an operator of a tenant, with its record.
+func (s *site) operator(tenant string) (fleet.Operator, *pki.Keypair) {
+	s.t.Helper()
+	o := fleet.Operator{ID: newID(s.t, fleet.OperatorKind), Tenant: tenant, RegisteredAt: time.Now()}
+	s.putOperator(o)
+	return o, issue(s.t, s.trust().CA, pki.RoleOperator, tenant, o.ID, time.Hour)
+}
+
+func (s *site) putOperator(o fleet.Operator) {
+	s.t.Helper()
+	body, err := json.Marshal(o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.put(o.Key(), string(body))
 }
 
 func (p *process) registration() nstancev1.RegistrationServiceClient {
@@ -340,8 +364,4 @@ func (s *site) living() (ids []fleet.InstanceID) {
 	}
 	slices.Sort(ids)
 	return ids
-}
-
-func contextFor(ms int) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), time.Duration(ms)*time.Millisecond)
 }

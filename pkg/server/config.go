@@ -64,7 +64,8 @@ type Times struct {
 	BootRetry   time.Duration // from a failed attempt to boot to the next; up to a half more
 	BootAttempt time.Duration // the longest that one attempt may take
 	Certificate time.Duration // life of the server's own certificate
-	// ClientCertificate is the life of the certificate of an agent or an operator.
+	// ClientCertificate is the life of the certificate of an agent or an operator,
+	// whose is pki.MaxOperatorLife at most.
 	ClientCertificate time.Duration
 	ConfigLook        time.Duration // from one look at a config that can't run to the next
 }

@@ -13,13 +13,14 @@ func (s *Server) openElector() error {
 	a := s.advertised
 	var err error
 	s.elector, err = election.New(election.Config{
-		Store: s.store, Key: "leader/" + s.cfg.Shard + ".json", Holder: s.holder,
+		Store: s.bare, Key: "leader/" + s.cfg.Shard + ".json", Holder: s.holder,
 		Addrs:  election.Addrs{Election: a.Election, Registration: a.Registration, Operator: a.Operator, Agent: a.Agent},
 		Timing: timing(s.boot),
 		FirstEpoch: func(ctx context.Context) (uint64, error) {
 			_, err := s.ledger.Load(ctx)
 			return s.ledger.HighestEpoch() + 1, err
 		},
+		Probe: s.couldLead, Needs: s.needs,
 		Peers:  peers{s.tls, s.cfg.Shard, s.cfg.Dial},
 		Jitter: s.jitter,
 		Logger: s.cfg.Logger,

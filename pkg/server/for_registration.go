@@ -2,13 +2,9 @@ package server
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"net/netip"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/server/registration"
 )
 
@@ -46,32 +42,3 @@ func (s registrationShard) Confirm(ctx context.Context) error { return kind(s.fe
 func (s registrationShard) Registered(id fleet.InstanceID) { s.loop.Registered(id) }
 
 func (s registrationShard) Addresses(id fleet.InstanceID) []netip.Addr { return s.loop.Addresses(id) }
-
-// BindOperator creates the operator's record by one if-absent write, which
-// spends its nonce and records it at once. Which server of which shard made it
-// is no matter; a repeated registration finds the record that counts.
-func (s registrationShard) BindOperator(ctx context.Context, o fleet.Operator) (fleet.Operator, error) {
-	body, err := json.Marshal(o)
-	if err != nil {
-		return fleet.Operator{}, err
-	}
-	store := s.server.store
-	err = s.writes.do(ctx, func(ctx context.Context) error {
-		return s.fence.Act(ctx, func(ctx context.Context) error {
-			_, err := object.Settle(ctx, store, o.Key(), body, object.IfAbsent())
-			return err
-		})
-	})
-	if !errors.Is(err, object.ErrConflict) {
-		return o, kind(err)
-	}
-	found, err := store.Get(ctx, o.Key())
-	if err != nil {
-		return fleet.Operator{}, kind(err)
-	}
-	var there fleet.Operator
-	if err := json.Unmarshal(found.Body, &there); err != nil {
-		return fleet.Operator{}, fmt.Errorf("read operator record %s: %w", o.Key(), err)
-	}
-	return there, s.Confirm(ctx)
-}

@@ -1,10 +1,13 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/objecttest"
@@ -343,16 +346,20 @@ func TestAnotherHandInTheGroups(t *testing.T) {
 func TestWriteWhoseOutcomeIsUnknown(t *testing.T) {
 	t.Parallel()
 	s, p := running(t)
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	var written sync.Once
 	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
 		if strings.HasPrefix(r.Key, "groups/") {
+			if r.Verb == object.VerbPut { // the caller waits until there is something to be unknown
+				written.Do(func() { time.AfterFunc(300*time.Millisecond, cancel) })
+			}
 			return objecttest.Outcome{Fault: objecttest.ReplyLost}
 		}
 		return objecttest.Outcome{}
 	})
-	ctx, cancel := contextFor(300)
-	defer cancel()
 	_, err := p.operator("default").UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))})
-	if code := status.Code(err); code != codes.DeadlineExceeded && code != codes.Unavailable {
+	if code := status.Code(err); code != codes.Canceled && code != codes.Unavailable {
 		t.Fatalf("answered %v", err)
 	}
 	s.store.Set(nil)

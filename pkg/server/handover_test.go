@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -90,10 +92,12 @@ func TestStandbyNamesTheLeader(t *testing.T) {
 			t.Errorf("%s: %v names %q, want %q", name, c.err, addr, c.want)
 		}
 	}
-	// Who may not ask at all is not told where the leader is.
+	// Where the leader is comes before who asks: that costs a standby nothing.
 	operator := issue(t, s.trust().CA, pki.RoleOperator, "default", newID(t, fleet.OperatorKind), time.Hour)
 	_, err := nstancev1.NewAgentServiceClient(s.dial(q.agentAddr(), operator)).SubmitPublicKeys(within(t), &nstancev1.SubmitPublicKeysRequest{})
-	refused(t, err, codes.PermissionDenied)
+	if addr, ok := rpc.NotLeader(err); !ok || addr != p.agentAddr() {
+		t.Errorf("an operator at the agents' service: %v names %q, want %q", err, addr, p.agentAddr())
+	}
 }
 
 // TestWritesAreBounded stops a server whose store has stopped answering: a write
@@ -160,6 +164,46 @@ func TestSlowWriteLands(t *testing.T) {
 	}
 }
 
+// onLine is a log that does something at one line, before whoever writes it goes on.
+type onLine struct {
+	slog.Handler
+	message string
+	do      func()
+}
+
+func (h onLine) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == h.message {
+		h.do()
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// TestReadyIsServed: a server that says that it is ready to act answers the call
+// that is made at that very moment.
+func TestReadyIsServed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	answered := make(chan error, 1)
+	starting := make(chan struct{})
+	var p *process
+	p = s.start(func(c *server.Config) {
+		c.Logger = slog.New(onLine{Handler: c.Logger.Handler(), message: "ready to act", do: func() {
+			<-starting
+			_, err := p.group("web")
+			answered <- err
+		}})
+	})
+	close(starting)
+	select {
+	case err := <-answered:
+		if err != nil {
+			t.Errorf("called when it was ready to act: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("it is not ready to act")
+	}
+}
+
 // TestBrokenConfigRotatesNobody: the config turns invalid, or vanishes, before
 // the next server takes over. What was accepted last goes on.
 func TestBrokenConfigRotatesNobody(t *testing.T) {
@@ -174,7 +218,7 @@ func TestBrokenConfigRotatesNobody(t *testing.T) {
 			t.Parallel()
 			s, p := running(t)
 			before := s.living()
-			applied := s.get("applied/" + shardID + ".jsonc")
+			applied := s.accepted()
 			if applied != s.text() {
 				t.Fatal("the accepted config was not kept as it is")
 			}
@@ -195,7 +239,7 @@ func TestBrokenConfigRotatesNobody(t *testing.T) {
 			if err != nil || !resp.GetRunningApplied() || len(resp.GetViolations()) == 0 {
 				t.Errorf("config status: %v, %v", resp, err)
 			}
-			if s.get("applied/"+shardID+".jsonc") != applied {
+			if s.accepted() != applied {
 				t.Error("the accepted config was written over")
 			}
 		})

@@ -7,18 +7,19 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
-// Readiness is what the health endpoint shows: 503 and the reason while the
-// server boots or can't serve, 200 once it is ready to lead. Safe for
+// Readiness is what the health endpoint shows: 503 and the part that is not ready
+// while the server boots or can't serve, 200 once it is ready to lead. Anybody may
+// ask, so what it shows are names of parts, never an error's text. Safe for
 // concurrent use; the zero value is not ready.
 type Readiness struct {
 	mu     sync.Mutex
 	ready  bool
 	reason string
+	note   string // beside it
 	down   bool
 }
 
@@ -27,6 +28,13 @@ func (r *Readiness) NotReady(reason string) { r.set(false, reason) }
 
 // Ready records that the server can serve; note says in which role.
 func (r *Readiness) Ready(note string) { r.set(true, note) }
+
+// Note has the answer say something beside the reason; empty: nothing.
+func (r *Readiness) Note(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note = text
+}
 
 // ShutDown records that the server is going down, which is its last word.
 func (r *Readiness) ShutDown() {
@@ -47,11 +55,14 @@ func (r *Readiness) set(ready bool, reason string) {
 // ServeHTTP answers every path: whoever probes a server wants one thing.
 func (r *Readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	r.mu.Lock()
-	ready, reason := r.ready, r.reason
+	ready, reason, note := r.ready, r.reason, r.note
 	r.mu.Unlock()
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if reason == "" {
 		reason = "starting"
+	}
+	if note != "" {
+		reason += "; " + note
 	}
 	if !ready {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -91,15 +102,12 @@ func (s *Server) moveHealth(ctx context.Context) error {
 }
 
 func (s *Server) showHealth(ctx context.Context, field, addr string) (*healthEndpoint, error) {
-	l, err := s.open(ctx, field, addr, rpc.Conns{})
+	l, err := s.open(ctx, field, addr, rpc.ProbeConns())
 	if err != nil {
 		return nil, err
 	}
-	srv := &http.Server{
-		Handler: &s.ready, ReadHeaderTimeout: 5 * time.Second,
-		ErrorLog:    slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
+	srv := rpc.NewProbeServer(&s.ready, slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug))
+	srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	// It ends with close, and when the listener breaks a probe says so best.
 	go func() { _ = srv.Serve(l) }()
 	return &healthEndpoint{asked: addr, addr: l.Addr().String(), http: srv}, nil

@@ -21,7 +21,7 @@ func (s *Server) listen(ctx context.Context) (*listeners, error) {
 		to               *net.Listener
 		conns            rpc.Conns
 	}{
-		{"election", flags.Election, s.bind.Election, &out.election, rpc.Conns{}},
+		{"election", flags.Election, s.bind.Election, &out.election, rpc.PeerConns()},
 		{"registration", flags.Registration, s.bind.Registration, &out.registration, rpc.RegistrationConns()},
 		{"operator", flags.Operator, s.bind.Operator, &out.operator, rpc.Conns{}},
 		{"agent", flags.Agent, s.bind.Agent, &out.agent, rpc.Conns{}},
@@ -30,6 +30,7 @@ func (s *Server) listen(ctx context.Context) (*listeners, error) {
 		if l.flag != "" {
 			field = "--" + l.name + "-addr"
 		}
+		l.conns.Handshakes = s.handshakes
 		opened, err := s.open(ctx, field, l.addr, l.conns)
 		if err != nil {
 			out.close()

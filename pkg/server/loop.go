@@ -11,7 +11,6 @@ import (
 	"github.com/nstance/nstance/pkg/ledger"
 	"github.com/nstance/nstance/pkg/plan"
 	"github.com/nstance/nstance/pkg/reconcile"
-	"github.com/nstance/nstance/pkg/rpc"
 )
 
 // This file is what a term offers to its loop.
@@ -29,6 +28,7 @@ func (t *term) loopConfig() reconcile.Config {
 		RequestTimeout: time.Duration(c.RequestTimeout),
 		SweepInterval:  time.Duration(c.GarbageCollection.Interval),
 		FirstSweep:     time.Duration(c.LeaderElection.LeaseDuration),
+		Listing:        s.listing,
 		LoadBalancers:  t.loadBalancers,
 		NotLeader:      func(err error) bool { return errors.Is(err, election.ErrNotLeader) },
 		Report:         t.troubles.report,
@@ -127,26 +127,3 @@ func (t *term) Forget(ctx context.Context, key fleet.GroupKey) error {
 func (t *term) Settle(ctx context.Context, key fleet.GroupKey, ids []fleet.InstanceID) error {
 	return t.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) { return d.Settle(key, ids), nil })
 }
-
-// edit changes the dynamic groups, durably, while the term lasts.
-func (t *term) edit(ctx context.Context, change func(config.Dynamic) (config.Dynamic, error)) error {
-	err := t.writes.do(ctx, func(ctx context.Context) error { return t.wanted.edit(ctx, t.fence.Check, change) })
-	if errors.Is(err, ledger.ErrUnknown) || errors.Is(err, election.ErrUnfenced) {
-		go t.catchUp()
-	}
-	return err
-}
-
-// catchUp reads the groups again after an edit that may have become durable, so
-// that its effect does not wait for somebody else's edit.
-func (t *term) catchUp() {
-	for rpc.Sleep(t.ctx, catchUpPause) == nil {
-		err := t.wanted.edit(t.ctx, t.fence.Check, func(d config.Dynamic) (config.Dynamic, error) { return d, nil })
-		if err == nil {
-			return
-		}
-	}
-}
-
-// catchUpPause is how long the store is left alone that did not answer.
-const catchUpPause = time.Second

@@ -53,6 +53,8 @@ type lastTerm struct{ epoch uint64 }
 
 func (t lastTerm) Epoch() uint64 { return t.epoch }
 
+func (t lastTerm) RiseAbove(uint64) {}
+
 func (t lastTerm) Act(ctx context.Context, write func(context.Context) error) error {
 	return write(ctx)
 }

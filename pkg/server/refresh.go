@@ -70,9 +70,6 @@ func (t *term) refresh(ctx context.Context) (updated bool, err error) {
 	}
 	next := acceptedConfig{shard: shard, body: o.Body, info: o.Info}.on(t.server.boot)
 	if err := t.accept(ctx, next, t.swapBetweenPasses(next.shard)); err != nil {
-		if errors.Is(err, object.ErrUnknown) {
-			go t.catchUp()
-		}
 		return false, t.storageError(err)
 	}
 	t.refreshed()
@@ -140,6 +137,7 @@ func timing(c *config.Shard) election.Timing {
 	e := c.Server.LeaderElection
 	return election.Timing{
 		RenewInterval: time.Duration(e.RenewInterval), LeaseDuration: time.Duration(e.LeaseDuration), FenceWindow: time.Duration(e.FenceWindow),
+		GiveUp: time.Duration(e.GiveUp),
 	}
 }
 

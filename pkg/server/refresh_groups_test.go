@@ -212,13 +212,13 @@ func TestRefreshWithUnreadableGroups(t *testing.T) {
 	s.put(configAt, strings.Replace(lease(), `"size": 2`, `"size": 1`, 1))
 	_, err := q.refresh()
 	refused(t, err, codes.FailedPrecondition, "can't be read")
-	if after := q.configStatus(); !proto.Equal(after, before) || s.get(appliedAt) != first {
+	if after := q.configStatus(); !proto.Equal(after, before) || s.accepted() != first {
 		t.Errorf("status went from %v to %v", before, after)
 	}
 	// What runs is kept as accepted as soon as that is known.
 	s.put(groupsAt, `{ "groups": {} }`)
 	eventually(t, "the config that runs is kept", func() error {
-		if s.get(appliedAt) != lease() {
+		if s.accepted() != lease() {
 			return fmt.Errorf("it is not")
 		}
 		return nil
@@ -287,7 +287,7 @@ func TestStandbyTakesOverAnInvalidConfig(t *testing.T) {
 		t.Errorf("%v live, were %v: %v", s.living(), machines, calls)
 	}
 	q.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == server.ReasonConfig })
-	if st := q.configStatus(); !st.GetRunningApplied() || len(st.GetViolations()) == 0 || s.get(appliedAt) != good {
+	if st := q.configStatus(); !st.GetRunningApplied() || len(st.GetViolations()) == 0 || s.accepted() != good {
 		t.Errorf("status: %v", st)
 	}
 	_, err := q.refresh()

@@ -2,12 +2,8 @@ package server
 
 import (
 	"context"
-	"errors"
 
-	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/pki"
-	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/renewal"
 )
 
@@ -21,17 +17,9 @@ func (s *Server) newRenewal() *renewal.Service {
 // knownOperator holds an operator against its record, which is read each time:
 // renewals are rare.
 func (s *Server) knownOperator(ctx context.Context, caller pki.Caller) error {
-	id, err := fleet.ParseID(caller.ID)
+	t, err := s.term()
 	if err != nil {
-		return rpc.CertificateRevoked.Errorf("the certificate names no operator: %w", err)
-	}
-	_, err = s.store.Get(ctx, fleet.Operator{ID: id, Tenant: caller.Tenant}.Key())
-	switch {
-	case errors.Is(err, object.ErrNotFound):
-		return rpc.CertificateRevoked.Errorf("there is no operator %s", id)
-	case err != nil && ctx.Err() == nil:
-		return rpc.Unavailable.Errorf("look up operator %s: %w", id, err)
-	default:
 		return err
 	}
+	return t.roster.Read(ctx, caller)
 }

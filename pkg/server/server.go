@@ -23,12 +23,15 @@ import (
 // Server is one running server. Its fields are set in the order of the boot and
 // do not change after it, but for latest and current.
 type Server struct {
-	cfg    Config
-	holder string // the server's name in elections and records, unique to this start
-	store  object.Store
-	absent *absent // whom the store has no record of
-	ready  Readiness
-	health *healthEndpoint
+	cfg         Config
+	holder      string       // the server's name in elections and records, unique to this start
+	bare        object.Store // the election's and the operators': their reads are no progress of the work
+	store       object.Store
+	needs       *election.Needs
+	handshakes  *rpc.Handshakes // on all listeners
+	instancesAt addressIndex    // of instances
+	ready       Readiness
+	health      *healthEndpoint
 
 	boot         *config.Shard                // what this process was started on
 	latest       atomic.Pointer[config.Shard] // what it ran last
@@ -48,6 +51,8 @@ type Server struct {
 	services     *services
 	fail         context.CancelCauseFunc // ends the process for a reason
 
+	epoch   atomic.Uint64        // the latest that it has led in
+	stuck   atomic.Value         // string: what keeps this leader from acting; empty: nothing
 	current atomic.Pointer[term] // nil while this server does not lead
 }
 
@@ -85,7 +90,10 @@ func newServer(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open object storage: %w", err)
 	}
-	return &Server{cfg: cfg, holder: cfg.ID + "." + string(suffix), store: store, absent: newAbsent(cfg.Now)}, nil
+	needs := election.NewNeeds(nil)
+	s := &Server{cfg: cfg, holder: cfg.ID + "." + string(suffix), bare: store, store: accounted{store, needs}, needs: needs}
+	s.handshakes = rpc.NewHandshakes(rpc.HandshakeLimits{}, s.ofInstance)
+	return s, nil
 }
 
 // close lets go of everything that the boot opened.
@@ -108,8 +116,9 @@ func (s *Server) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.fail = cancel
-	s.services.start(cancel)
+	s.services.start(context.WithoutCancel(ctx), cancel) // a server that hands over still serves
 	go s.keepCertificate(ctx)
+	go s.tellOfPlight(ctx)
 	s.ready.Ready("standing by")
 	s.cfg.Logger.Info("serving", slog.String("election", s.advertised.Election), slog.String("registration", s.advertised.Registration),
 		slog.String("operator", s.advertised.Operator), slog.String("agent", s.advertised.Agent))
@@ -123,35 +132,3 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	return err
 }
-
-// revoked refuses agents whose instance is on its way out or gone. A cache that
-// lags must not turn away an instance that exists, so what it does not know is
-// asked of the store.
-func (s *Server) revoked(ctx context.Context, caller pki.Caller) error {
-	id, err := fleet.ParseID(caller.ID)
-	if err != nil {
-		return rpc.CertificateRevoked.Errorf("the certificate names no instance: %w", err)
-	}
-	i, ok := s.ledger.Get(id)
-	if !ok {
-		i, err = s.absent.look(ctx, caller.Tenant, id, s.ledger.Fetch)
-		switch {
-		case errors.Is(err, ledger.ErrNotFound):
-			return rpc.CertificateRevoked.Errorf("there is no instance %s", id)
-		case err != nil:
-			return rpc.Unavailable.Errorf("look up instance %s: %w", id, err)
-		}
-	}
-	switch {
-	case i.Tenant != caller.Tenant:
-		return rpc.CertificateRevoked.Errorf("there is no instance %s", id)
-	case goes(i):
-		return rpc.CertificateRevoked.Errorf("instance %s is %s", id, i.Phase)
-	default:
-		return nil
-	}
-}
-
-// goes reports whether an instance's machine is on its way out or gone, so that
-// nothing may be done in its name any more.
-func goes(i fleet.Instance) bool { return i.Phase == fleet.Deleting || i.Phase == fleet.Deleted }

@@ -35,10 +35,7 @@ type services struct {
 // serve once start is called.
 func (s *Server) newServices(l *listeners) (_ *services, err error) {
 	v := &services{listeners: l, agents: agents.New(agents.Config{Shard: s.agentShard, Renew: s.newRenewal().Renew, Now: s.cfg.Now})}
-	mux := http.NewServeMux()
-	mux.Handle("GET "+election.LeaderPath, s.elector.Handler())
-	mux.Handle("POST "+election.ReadyPath, s.elector.Answers())
-	v.election = &http.Server{Handler: mux, TLSConfig: s.tls.PeerServer(s.cfg.Shard), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug)}
+	v.election = s.electionServer()
 
 	base := rpc.ServerConfig{Cluster: s.trust.ClusterID, Access: rpc.Access(), Now: s.cfg.Now, Logger: s.cfg.Logger, Debug: s.cfg.Debug}
 	if v.registration, err = rpc.NewServer(s.registrationServer(base)); err != nil {
@@ -51,6 +48,25 @@ func (s *Server) newServices(l *listeners) (_ *services, err error) {
 		return nil, err
 	}
 	return v, nil
+}
+
+// electionTimeout bounds a peer's handshake, its request, and each line of the
+// answer, which itself lasts as long as the lead (election.Elector.Handler).
+const electionTimeout = 10 * time.Second
+
+// electionServer serves the shard's other servers.
+func (s *Server) electionServer() *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+election.LeaderPath, s.elector.Handler())
+	mux.Handle("POST "+election.ReadyPath, s.elector.Answers())
+	config := s.tls.PeerServer(s.cfg.Shard)
+	config.NextProtos = []string{"http/1.1"} // of which each stream has a connection of its own
+	return &http.Server{
+		Handler: mux, TLSConfig: config,
+		ReadHeaderTimeout: electionTimeout, ReadTimeout: electionTimeout, WriteTimeout: electionTimeout, IdleTimeout: electionTimeout,
+		MaxHeaderBytes: 8 << 10,
+		ErrorLog:       slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
+	}
 }
 
 func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
@@ -69,6 +85,7 @@ func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
 
 func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
 	c.TLS, c.Gate, c.Limits = s.tls.Server(), gate{s, toOperator}, rpc.OperatorLimits()
+	c.Judge = operatorJudge{s}
 	c.Services = func(r grpc.ServiceRegistrar) {
 		nstancev1.RegisterOperatorServiceServer(r, operators.New(operators.Config{Shard: s.operatorShard, Watches: s.watches, Renew: s.newRenewal().Renew}))
 	}
@@ -76,7 +93,7 @@ func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
 }
 
 func (s *Server) agentServer(c rpc.ServerConfig, a *agents.Service) rpc.ServerConfig {
-	c.TLS, c.Gate, c.Revoked = s.tls.Server(), gate{s, toAgent}, s.revoked
+	c.TLS, c.Gate, c.Judge = s.tls.Server(), gate{s, toAgent}, newAgentJudge(s.ledger, s.cfg.Now)
 	c.Services = func(r grpc.ServiceRegistrar) { nstancev1.RegisterAgentServiceServer(r, a) }
 	return c
 }
@@ -90,12 +107,14 @@ func (s *Server) reservedName(name string) bool {
 }
 
 // start serves all listeners. failed is told of the first that ends by itself.
-func (v *services) start(failed func(error)) {
+func (v *services) start(ctx context.Context, failed func(error)) {
 	for _, one := range []struct {
 		listener net.Listener
 		serve    func(net.Listener) error
 	}{
-		{v.listeners.election, func(l net.Listener) error { return v.election.ServeTLS(l, "", "") }},
+		{v.listeners.election, func(l net.Listener) error {
+			return v.election.Serve(rpc.NewTLSListener(ctx, l, v.election.TLSConfig, electionTimeout))
+		}},
 		{v.listeners.registration, v.registration.Serve},
 		{v.listeners.operator, v.operator.Serve},
 		{v.listeners.agent, v.agent.Serve},

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/nstance/nstance/pkg/config"
-	"github.com/nstance/nstance/pkg/election"
 	"github.com/nstance/nstance/pkg/object"
 )
 
@@ -21,7 +20,7 @@ type acceptedConfig struct {
 	// restart names the fields of the text in which shard is not what the text
 	// says, because this process goes on with the values that it was started on.
 	restart []string
-	// recorded: applied/ is known to hold it.
+	// recorded: applied/ is known to hold it, by a write of this term.
 	recorded bool
 	// fromApplied: config/ is not valid, for the reasons in problems, and the last
 	// config that the shard accepted runs instead. A server that fell back to
@@ -51,10 +50,11 @@ func (s *static) unrecord() {
 
 // appliedConfig is the last config that the shard accepted.
 type appliedConfig struct {
-	shard *config.Shard // nil: there is none, or none that can be read
-	body  []byte
-	etag  object.ETag // empty: there is none
-	err   error       // why shard is nil
+	shard  *config.Shard // nil: there is none, or none that can be read
+	body   []byte        // without the header
+	header config.Header
+	etag   object.ETag // empty: there is none
+	err    error       // why shard is nil
 }
 
 func configKey(shard string) string  { return "config/" + shard + ".jsonc" }
@@ -86,7 +86,7 @@ func (s *Server) readConfig(ctx context.Context) (acceptedConfig, error) {
 		return acceptedConfig{}, fmt.Errorf("%w; nor is the last accepted one, %s: %w", err, appliedKey(s.cfg.Shard), last.err)
 	}
 	s.cfg.Logger.Error("the shard's config can't run, the last accepted one does", slog.Any("error", err))
-	return acceptedConfig{shard: last.shard, body: last.body, info: o.Info, fromApplied: true, recorded: true, problems: problemsOf(err)}, nil
+	return acceptedConfig{shard: last.shard, body: last.body, info: o.Info, fromApplied: true, problems: problemsOf(err)}, nil
 }
 
 func (s *Server) noConfig() error {
@@ -127,22 +127,32 @@ func (s *Server) readApplied(ctx context.Context) (appliedConfig, error) {
 	if err != nil {
 		return appliedConfig{}, fmt.Errorf("read the last accepted config: %w", err)
 	}
-	shard, err := s.check(config.ParseAccepted(o.Body))
-	return appliedConfig{shard: shard, body: o.Body, etag: o.ETag, err: err}, nil
+	last := appliedConfig{body: o.Body, etag: o.ETag}
+	header, body, err := config.CutHeader(o.Body)
+	if err == nil {
+		err = readable(o.Key, header, s.epoch.Load())
+	}
+	if last.err = err; err == nil {
+		last.header, last.body = header, body
+		last.shard, last.err = s.check(config.ParseAccepted(body))
+	}
+	return last, nil
 }
 
 // recordApplied keeps a newly accepted config in place of last, for the next
-// leader that finds an invalid one.
-func (s *Server) recordApplied(ctx context.Context, c acceptedConfig, last appliedConfig, fence *election.Term) error {
-	if bytes.Equal(last.body, c.body) && last.etag != "" {
+// leader that finds an invalid one. Nothing is written when this term has written
+// the same; another's word is not enough, because what that term sent before may
+// still be under way.
+func (t *term) recordApplied(ctx context.Context, c acceptedConfig, last appliedConfig) error {
+	if t.applied.proven && bytes.Equal(last.body, c.body) {
 		return nil
 	}
-	pre := object.IfAbsent()
-	if last.etag != "" {
-		pre = object.IfMatch(last.etag)
-	}
-	err := fence.Act(ctx, func(ctx context.Context) error {
-		_, err := object.Settle(ctx, s.store, appliedKey(s.cfg.Shard), c.body, pre)
+	over, body := t.applied.over(), config.WithHeader(t.applied.next(), c.body)
+	err := t.fence.Act(ctx, func(ctx context.Context) error {
+		etag, err := object.Settle(ctx, t.server.store, t.applied.key, body, over)
+		if err == nil {
+			t.applied.landed(etag)
+		}
 		return err
 	})
 	if err != nil {

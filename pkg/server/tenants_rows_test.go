@@ -110,7 +110,7 @@ func (c *crossing) callAsAgent() {
 
 // callForDefault: what shows the whole shard is for tenant default alone.
 func (c *crossing) callForDefault() {
-	pair := issue(c.t, c.trust().CA, pki.RoleOperator, c.a, newID(c.t, fleet.OperatorKind), time.Hour)
+	_, pair := c.operator(c.a)
 	err := c.call(c.p, c.method, pair)
 	if want := map[bool]codes.Code{true: codes.OK, false: codes.PermissionDenied}[c.a == "default"]; status.Code(err) != want {
 		c.t.Errorf("answered %v, want %s", err, want)
@@ -273,5 +273,42 @@ func (c *crossing) watchesInstances() {
 func (c *crossing) watchesErrors() {
 	for _, m := range c.p.watchErrors(c.a).quiet() {
 		c.t.Errorf("told %v", m)
+	}
+}
+
+// listOperators: page by page, the caller's own alone.
+func (c *crossing) listOperators() {
+	own, _ := c.operator(c.a)
+	other, _ := c.operator(c.b)
+	found := map[string]bool{}
+	for token := ""; ; {
+		resp, err := c.client.ListOperators(within(c.t), &nstancev1.ListOperatorsRequest{PageSize: 3, PageToken: token, IncludeRemoved: true})
+		if err != nil || len(resp.GetOperators()) > 3 {
+			c.t.Fatalf("%v, %v", resp, err)
+		}
+		for _, o := range resp.GetOperators() {
+			c.mine(o, o.GetTenant())
+			found[o.GetId()] = true
+		}
+		if token = resp.GetNextPageToken(); token == "" {
+			break
+		}
+	}
+	if !found[string(own.ID)] || found[string(other.ID)] {
+		c.t.Errorf("%s's own is found: %t, %s's: %t", c.a, found[string(own.ID)], c.b, found[string(other.ID)])
+	}
+}
+
+// removeOperator: the other's operator answers like none, and has its power still.
+func (c *crossing) removeOperator() {
+	other, pair := c.operator(c.b)
+	absent := newID(c.t, fleet.OperatorKind)
+	remove := func(id fleet.InstanceID) error {
+		_, err := c.client.RemoveOperator(within(c.t), &nstancev1.RemoveOperatorRequest{Id: string(id)})
+		return err
+	}
+	c.alike(codes.NotFound, string(other.ID), remove(other.ID), string(absent), remove(absent))
+	if _, err := c.p.as(pair).ListGroups(within(c.t), &nstancev1.ListGroupsRequest{}); err != nil {
+		c.t.Errorf("%s's operator is answered %v", c.b, err)
 	}
 }

@@ -56,6 +56,8 @@ func tenantTable() map[string]func(*crossing) {
 		"OperatorService/WatchGroups":        (*crossing).watchesGroups,
 		"OperatorService/WatchInstances":     (*crossing).watchesInstances,
 		"OperatorService/WatchErrors":        (*crossing).watchesErrors,
+		"OperatorService/ListOperators":      (*crossing).listOperators,
+		"OperatorService/RemoveOperator":     (*crossing).removeOperator,
 	}
 }
 

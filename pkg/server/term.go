@@ -17,6 +17,7 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/delivery"
 	"github.com/nstance/nstance/pkg/server/operators"
+	"github.com/nstance/nstance/pkg/server/roster"
 )
 
 // term is what exists only while this server leads. All of it ends with ctx.
@@ -29,14 +30,20 @@ type term struct {
 	writer   *ledger.Writer
 	writes   *writes
 	wanted   *wanted
+	applied  versioned // of applied/; belongs to the acceptance under way
 	loop     *reconcile.Loop
 	troubles *troubles
 	images   *images.Cache
 	files    *delivery.Delivery
 	// refreshes holds one while the static config is read again.
 	refreshes chan struct{}
-	watches   *operators.Watches
-	onDemand  tally
+	// doubts holds one when it is not known what the store holds of groups/ or applied/.
+	doubts   chan struct{}
+	watches  *operators.Watches
+	onDemand tally
+	roster   *roster.Roster
+	// listings holds one while the records of operators are listed for a caller.
+	listings chan struct{}
 }
 
 // A leader that can't take over, because the store or the config can't be read,
@@ -51,11 +58,12 @@ func (s *Server) lead(ctx context.Context, fence *election.Term) error {
 	s.cfg.Logger.Info("leading", slog.Uint64("epoch", fence.Epoch()))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	defer s.ready.Ready("standing by")
 	for failures := 0; ; failures++ {
 		t, err := s.takeOver(ctx, fence)
+		s.needs.Begin(election.NeedTakeover).End(err)
 		if err == nil {
-			s.cfg.Logger.Info("ready to act", slog.Uint64("epoch", fence.Epoch()), slog.Duration("took", s.cfg.Now().Sub(began)))
-			return t.run(stop) //nolint:contextcheck // it has the term's own
+			return t.run(stop, began) //nolint:contextcheck // it has the term's own
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -68,7 +76,7 @@ func (s *Server) lead(ctx context.Context, fence *election.Term) error {
 			return nil
 		}
 		s.cfg.Logger.Error("can't take over yet", slog.Any("error", err))
-		s.ready.Ready("leading, but waiting: " + err.Error())
+		s.ready.Ready("leading, but waiting: " + partOf(err))
 		wait := min(takeOverRetry, time.Second<<min(failures, 5))
 		if rpc.Sleep(ctx, wait/2+s.jitter(wait/2)) != nil {
 			return nil
@@ -78,37 +86,44 @@ func (s *Server) lead(ctx context.Context, fence *election.Term) error {
 
 // takeOver reads everything that decisions depend on: config, records, groups.
 func (s *Server) takeOver(ctx context.Context, fence *election.Term) (*term, error) {
+	s.epoch.Store(fence.Epoch())
 	static, err := s.readConfig(ctx)
 	if err != nil {
-		return nil, err
+		return nil, inPart(partConfig, err)
 	}
 	if fields := endingFields(s.boot, static.shard); len(fields) > 0 {
 		return nil, fatal{fmt.Errorf("the config of %s changed since this server started: it must start anew to run it", strings.Join(fields, ", "))}
 	}
+	writer := s.ledger.Lead(fence) // before it loads: records of this epoch are in reach
 	stats, err := s.ledger.Load(ctx)
 	if err != nil {
-		return nil, err
+		return nil, inPart(partLedger, err)
 	}
 	s.cfg.Logger.Info("records loaded", slog.Any("stats", stats))
-	t := &term{
-		server: s, ctx: ctx, fence: fence, ledger: s.ledger, writer: s.ledger.Lead(fence),
-		troubles: newTroubles(s.cfg.Logger), refreshes: make(chan struct{}, 1),
+	if later := s.ledger.HighestEpoch(); later > fence.Epoch() {
+		fence.RiseAbove(later)
+		return nil, fmt.Errorf("records were written in epoch %d, this is %d: %w", later, fence.Epoch(), election.ErrNotLeader)
 	}
+	t := &term{
+		server: s, ctx: ctx, fence: fence, ledger: s.ledger, writer: writer,
+		troubles: newTroubles(s.cfg.Logger), refreshes: make(chan struct{}, 1), doubts: make(chan struct{}, 1), listings: make(chan struct{}, 1),
+		roster: roster.New(roster.Config{Store: s.bare, Now: s.cfg.Now, Logger: s.cfg.Logger}),
+	}
+	t.applied = t.versionOf(appliedKey(s.cfg.Shard))
 	t.writes = newWrites(ctx, t.requestTimeout)
 	t.static.swap(static.on(s.boot))
 	t.images = t.newImages()
-	t.wanted, err = newWanted(ctx, t.static.shard(), t.writer, fence.Epoch(), s.holder)
-	if err != nil {
-		return nil, err
+	if t.wanted, err = t.newWanted(); err != nil {
+		return nil, inPart(partGroups, err)
 	}
 	if err := t.acceptAtTakeover(ctx); err != nil {
-		return nil, err
+		return nil, inPart(partConfig, err)
 	}
 	if t.loop, err = reconcile.New(t.loopConfig()); err != nil {
 		return nil, err
 	}
 	if t.files, err = delivery.New(ctx, t.deliveryConfig()); err != nil {
-		return nil, err
+		return nil, inPart(partFiles, err)
 	}
 	s.latest.Store(t.static.shard())
 	t.applyTiming()
@@ -117,12 +132,21 @@ func (s *Server) takeOver(ctx context.Context, fence *election.Term) (*term, err
 	return t, nil
 }
 
+// versionOf begins to keep count of an object's versions.
+func (t *term) versionOf(key string) versioned {
+	rise := func(later uint64) {
+		t.server.cfg.Logger.Warn("an object is of a later epoch", slog.String("key", key), slog.Uint64("later", later))
+		t.fence.RiseAbove(later)
+	}
+	return versioned{key: key, epoch: t.fence.Epoch(), writer: t.server.holder, rise: rise}
+}
+
 // ReasonGroups is the reason of problems with the definitions of dynamic groups.
 const ReasonGroups = "GroupsInvalid"
 
-// Dynamic groups are read again once a lease after the takeover, when a write of
-// the leader before can't land any more, and then every hour; every minute while
-// they can't be read.
+// Dynamic groups are read again once a lease after the takeover, and written if this
+// term has not, so that no write of a leader before can land any more; and then they
+// are read every hour; every minute while they can't be.
 const (
 	groupsInterval      = time.Hour
 	groupsRetryInterval = time.Minute
@@ -136,11 +160,15 @@ func (t *term) tellOfGroups() {
 }
 
 func (t *term) rereadGroups() {
-	wait := time.Duration(t.static.shard().Server.LeaderElection.LeaseDuration)
+	wait, first := time.Duration(t.static.shard().Server.LeaderElection.LeaseDuration), true
 	for rpc.Sleep(t.ctx, wait) == nil {
 		wait = groupsInterval
-		if err := t.wanted.reload(t.ctx); err != nil {
+		switch err := t.wanted.reload(t.ctx); {
+		case err != nil:
 			wait = groupsRetryInterval
+		case first && t.wanted.unreadable() == nil:
+			first = false
+			t.doubt()
 		}
 		t.tellOfGroups()
 		if t.wanted.unreadable() != nil || t.acceptLate() != nil {
@@ -152,7 +180,7 @@ func (t *term) rereadGroups() {
 // run publishes the term, keeps the leader's address, and reconciles until the
 // term ends or, by an error that says so, is found to be over; stop then ends
 // the rest. It returns when nothing acts in the term's name any more.
-func (t *term) run(stop context.CancelFunc) error {
+func (t *term) run(stop context.CancelFunc, began time.Time) error {
 	s := t.server
 	t.tellOfGroups()
 	var aside sync.WaitGroup
@@ -160,11 +188,15 @@ func (t *term) run(stop context.CancelFunc) error {
 		aside.Go(func() { t.holdAddress(s.network) })
 	}
 	aside.Go(t.rereadGroups)
+	aside.Go(t.settleDoubts)
 	aside.Go(t.keepImages)
 	aside.Go(t.tellOfConfig)
 	aside.Go(func() { t.watches.Run(t.ctx) })
+	aside.Go(func() { t.roster.Keep(t.ctx) })
 	s.current.Store(t)
 	s.ready.Ready("leading")
+	// Only now: whoever reads this and calls is answered.
+	s.cfg.Logger.Info("ready to act", slog.Uint64("epoch", t.fence.Epoch()), slog.Duration("took", s.cfg.Now().Sub(began)))
 	// Callers are told to look elsewhere at once, not when the last write is over.
 	defer context.AfterFunc(t.ctx, t.unpublish)()
 	err := t.loop.Run(t.ctx)

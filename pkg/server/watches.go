@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/reconcile"
+	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/operators"
 	"github.com/nstance/nstance/pkg/watch"
 )
@@ -21,7 +23,7 @@ const maxConfigProblems = 100
 // called before anything can change.
 func (t *term) watch() {
 	t.watches = operators.NewWatches(operators.WatchesConfig{
-		Shard: operatorShard{t}, Problems: t.problems, Done: t.ctx.Done(), Now: t.server.cfg.Now,
+		Shard: operatorShard{t}, Problems: t.problems, Join: t.join, Done: t.ctx.Done(), Now: t.server.cfg.Now,
 	})
 	t.wanted.altered = func() {
 		t.troubles.mended(t.wanted.Problems())
@@ -29,6 +31,18 @@ func (t *term) watch() {
 		t.watches.Changed(fleet.GroupKey{}, "")
 	}
 	t.troubles.told = func(key fleet.GroupKey) { t.watches.Changed(key, "") }
+}
+
+// join counts the operator that calls as one who has a stream open.
+func (t *term) join(ctx context.Context) (cut <-chan struct{}, leave func(), err error) {
+	caller, ok := rpc.CallerFrom(ctx)
+	if !ok {
+		return nil, nil, rpc.Unauthenticated.Errorf("no client certificate")
+	}
+	if err := t.roster.Look(ctx, caller); err != nil { // another term may have let it in
+		return nil, nil, err
+	}
+	return t.roster.Join(caller)
 }
 
 // watches returns what the current term's watches follow.
@@ -59,6 +73,10 @@ func (t *term) standing() (out []operators.Problem) {
 	now := t.server.cfg.Now()
 	if held := t.loop.Held(); held != "" {
 		out = append(out, operators.Problem{At: now, Reason: reconcile.ReasonOrphans, Message: held})
+	}
+	// Told of now and then, it may have given way to another problem meanwhile.
+	if stuck, _ := t.server.stuck.Load().(string); stuck != "" && t.troubles.of(fleet.GroupKey{}).Reason != ReasonStuck {
+		out = append(out, operators.Problem{At: now, Reason: ReasonStuck, Message: stuck})
 	}
 	static := operatorShard{t}.Config()
 	if !static.RunningApplied {

@@ -87,7 +87,7 @@ func (b *book) wrote(key string, body []byte) {
 			b.rewant()
 		}
 	case "applied":
-		if shard, err := config.Parse(body); err == nil {
+		if shard, err := config.ParseAccepted(body); err == nil {
 			b.applied = shard
 			b.rewant()
 		}

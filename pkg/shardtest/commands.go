@@ -40,6 +40,11 @@ func commands() []command {
 		{"provider hangs COUNT CALL", (*Shard).doProviderHangs},
 		{"provider delays COUNT CALL SPAN", (*Shard).doProviderDelays},
 
+		{"lists SERVER fail", (*Shard).doListsFail},
+		{"lists SERVER crawl SPAN", (*Shard).doListsCrawl},
+		{"lists SERVER fair", (*Shard).doListsFair},
+		{"puts SERVER take SPAN", (*Shard).doPutsTake},
+
 		{"vm dies INSTANCE", (*Shard).doVMDies},
 		{"vm stops INSTANCE", (*Shard).doVMStops},
 		{"vm vanishes INSTANCE", (*Shard).doVMVanishes},

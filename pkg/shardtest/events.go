@@ -1,6 +1,9 @@
 package shardtest
 
-import "time"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 // The kinds of events that a seed draws from, each at a moment.
 
@@ -76,6 +79,31 @@ func (g *generator) provider(at time.Duration) {
 		g.at(at, "provider delays %d %s %s", n, call, g.upTo(40*time.Second))
 	}
 	g.at(at+g.mostly(30*time.Second, 3*time.Minute), "provider fair")
+}
+
+// ails draws what goes wrong for one server and for no other, in a third of the
+// seeds. These draws are apart from all others, which stay what they are.
+func (g *generator) ails(seed uint64, length time.Duration) {
+	own := &generator{draw: rand.New(rand.NewPCG(seed, 0xa115)), servers: g.servers}
+	if own.draw.IntN(3) > 0 {
+		return
+	}
+	for at := own.upTo(length); at < length; at += time.Minute + own.upTo(length) {
+		name, until := own.server(), at+own.mostly(time.Minute, 5*time.Minute)
+		switch own.draw.IntN(4) {
+		case 0:
+			own.at(at, "lists %s fail", name)
+		case 1:
+			own.at(at, "lists %s crawl %s", name, own.upTo(25*time.Second))
+		default:
+			own.at(at, "puts %s take %s", name, 500*time.Millisecond+own.upTo(2*time.Second))
+		}
+		for n := range g.servers {
+			own.at(until, "lists %c fair", 'a'+n)
+			own.at(until, "puts %c take 0s", 'a'+n)
+		}
+	}
+	g.lines = append(g.lines, own.lines...)
 }
 
 func (g *generator) vm(at time.Duration) {

@@ -33,6 +33,7 @@ func Generate(seed uint64, length time.Duration) (History, error) {
 	for at := g.upTo(time.Minute); at < length; at += g.upTo(2 * gap) {
 		kinds[g.draw.IntN(len(kinds))](at)
 	}
+	g.ails(seed, length)
 	script, err := ParseScript(g.text())
 	h.Script = script
 	return h, err

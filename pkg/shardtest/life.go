@@ -21,7 +21,8 @@ var errDead = errors.New("this process is dead")
 // requests pass here: they wait while it is suspended, and have no effect once it
 // is dead. Safe for concurrent use.
 type life struct {
-	end func(why string) // what else dies with it; called once, without locks
+	end  func(why string) // what else dies with it; called once, without locks
+	ails *ails            // of the server that it runs on
 
 	mu      sync.Mutex
 	dead    bool
@@ -224,7 +225,10 @@ func (s mortalStore) List(ctx context.Context, prefix, token string) (p object.P
 
 // Put implements object.Store.
 func (s mortalStore) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (tag object.ETag, err error) {
-	err = s.do(ctx, "put", key, func(ctx context.Context) (err error) { tag, err = s.inner.Put(ctx, key, body, pre); return err })
+	err = s.do(ctx, "put", key, func(ctx context.Context) (err error) {
+		tag, err = s.life.ails.written(ctx, func() (object.ETag, error) { return s.inner.Put(ctx, key, body, pre) })
+		return err
+	})
 	return tag, err
 }
 
@@ -301,7 +305,10 @@ func (p mortalProvider) Get(ctx context.Context, ref provider.Ref) (vm provider.
 
 // List implements provider.Provider.
 func (p mortalProvider) List(ctx context.Context) (vms []provider.VM, err error) {
-	err = p.life.request(ctx, false, "list", func() (err error) { vms, err = p.Provider.List(ctx); return err })
+	err = p.life.request(ctx, false, "list", func() (err error) {
+		vms, err = p.life.ails.listed(ctx, func() ([]provider.VM, error) { return p.Provider.List(ctx) })
+		return err
+	})
 	return vms, err
 }
 

@@ -72,6 +72,7 @@ func (s *Shard) doHeal(args) error {
 func (s *Shard) revive() {
 	for _, v := range s.servers {
 		v.reach(true)
+		v.ails.heal()
 		if v.alive() {
 			v.life.disarm()
 			v.resume()

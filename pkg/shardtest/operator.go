@@ -3,6 +3,7 @@ package shardtest
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/secrets"
@@ -75,7 +77,7 @@ func (o *operator) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pair, err := o.certificate(trust)
+	pair, err := o.certificate(ctx, trust)
 	if err != nil {
 		return err
 	}
@@ -91,13 +93,21 @@ func (o *operator) connect(ctx context.Context) error {
 	return err
 }
 
-func (o *operator) certificate(trust secrets.Trust) (*pki.Keypair, error) {
+func (o *operator) certificate(ctx context.Context, trust secrets.Trust) (*pki.Keypair, error) {
 	key, err := pki.GenerateKey(o.rand)
 	if err != nil {
 		return nil, err
 	}
 	id, err := fleet.NewID(fleet.OperatorKind, time.Now(), o.rand)
 	if err != nil {
+		return nil, err
+	}
+	record := fleet.Operator{ID: id, Tenant: fleet.DefaultTenant, RegisteredAt: time.Now()}
+	body, err := json.Marshal(record.Written(0, "operator"))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := o.shard.mem.Put(ctx, record.Key(), body, object.IfAbsent()); err != nil {
 		return nil, err
 	}
 	cert, err := trust.CA.IssueOperator(pki.ClientRequest{

@@ -118,6 +118,25 @@ func (b *book) judgeSizes(groups []*nstancev1.GroupStatus) {
 		}
 		b.violate("group %s has size %s, and what was acknowledged leaves %s", key, sizeText(size), sizeTexts(may))
 	}
+	b.judgeKnown(shown)
+}
+
+// judgeKnown refuses sizes of a settled shard that are not those of the store: the
+// leader missed what became of a write, and the next one would act on it.
+func (b *book) judgeKnown(shown map[fleet.GroupKey]int) {
+	if b.applied == nil {
+		return
+	}
+	stored, _ := b.applied.Resolve(b.dynamic)
+	for key, g := range stored {
+		size, ok := shown[key]
+		if !ok {
+			size = absent
+		}
+		if size != g.Size {
+			b.violate("the store gives group %s size %d, and its leader knows of %s", key, g.Size, sizeText(size))
+		}
+	}
 }
 
 // configSize is the size that the config alone gives a group.

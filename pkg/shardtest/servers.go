@@ -18,7 +18,8 @@ type server struct {
 	name   string
 	addr   string
 	starts int
-	cutOff bool  // it can't reach the store
+	cutOff bool // it can't reach the store
+	ails   ails
 	asked  bool  // to stop
 	life   *life // of the last start; nil: it was never started
 	stop   context.CancelFunc
@@ -56,7 +57,7 @@ func (v *server) start() {
 	name, host := v.lifeName(), v.shard.network.Host(v.addr)
 	host.Up()
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &life{end: func(why string) {
+	l := &life{ails: &v.ails, end: func(why string) {
 		v.shard.Timeline.Say(name, "dies %s", why)
 		cancel()
 		host.Down(true)
@@ -173,6 +174,8 @@ func story(message string) string {
 	switch message {
 	case "ready to act":
 		return "is ready to act"
+	case "gave up the lead to a server that can act":
+		return "gives up the lead"
 	case "term is over":
 		return "leads no more"
 	case "the shard's config can't run, the last accepted one does":

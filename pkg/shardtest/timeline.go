@@ -99,7 +99,7 @@ func (e Entry) rank() int {
 	switch {
 	case e.Actor == "driver":
 		return 0
-	case e.Actor == "machine":
+	case e.Actor == "machine", e.Text == "gives up the lead":
 		return 1
 	case e.Actor == "operator":
 		return 5

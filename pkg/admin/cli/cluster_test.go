@@ -93,6 +93,9 @@ func TestRegisterOperator(t *testing.T) {
 	if err != nil || caller.Role != pki.RoleOperator || caller.Tenant != "prod" {
 		t.Errorf("identity of %+v, %v", caller, err)
 	}
+	if life := pki.Life(pair.Certificate()); life != 90*24*time.Hour {
+		t.Errorf("the identity is good for %s, want 90 days", life)
+	}
 	if read(t, filepath.Join(folder, "ca.crt")) != string(c.trust.Bundle.PEM()) {
 		t.Error("ca.crt is not the cluster's")
 	}

@@ -30,7 +30,7 @@ func hint(err error) string {
 	case codes.Unauthenticated:
 		return "the identity is not (or no longer) accepted: make a new one with `nstance-admin cluster register-operator`"
 	case codes.NotFound:
-		return "`nstance-admin group list` and `nstance-admin instance list` show what there is"
+		return "`nstance-admin group list`, `nstance-admin instance list` and `nstance-admin operator list` show what there is"
 	default:
 		return ""
 	}

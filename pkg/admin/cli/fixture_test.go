@@ -145,6 +145,7 @@ type shard struct {
 	listings  int
 	config    *nstancev1.GetConfigStatusResponse
 	moves
+	known
 }
 
 // shard starts a server of a shard, and adds it to --servers.

@@ -36,6 +36,15 @@ func (a *app) readShards() ([]admin.Shard, error) {
 	return picked, nil
 }
 
+// everyShard returns all shards there are, unless --shard says another thing: what
+// NSTANCE_ADMIN_SHARD names is where one usually works.
+func (a *app) everyShard() ([]admin.Shard, error) {
+	if !a.shardGiven {
+		a.allShards = true
+	}
+	return a.readShards()
+}
+
 // writeShards returns the shards that a change is for: one named, the only one
 // there is, or all when that was asked for.
 func (a *app) writeShards() ([]admin.Shard, error) {

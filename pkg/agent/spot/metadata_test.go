@@ -158,7 +158,14 @@ func (m *metadata) watch(t *testing.T, provider string) *watching {
 			},
 		})
 	}()
-	t.Cleanup(func() { cancel(); <-w.done })
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case <-w.done:
+		case <-time.After(time.Hour): // of simulated time; a watch that polls on would last for ever
+			t.Error("the watch does not end")
+		}
+	})
 	return w
 }
 

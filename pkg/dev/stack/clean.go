@@ -15,13 +15,7 @@ import (
 
 // withProvider returns an example's config with the stack's own provider.
 func withProvider(body []byte, cfg Config) ([]byte, error) {
-	shard, err := config.Parse(body)
-	if err != nil {
-		return nil, err
-	}
-	p := &shard.Server.Provider
-	p.Kind, p.Options = cfg.Provider, providerOptions(cfg)
-	return shard.Encode()
+	return config.WithProvider(body, cfg.Provider, providerOptions(cfg))
 }
 
 func providerOptions(cfg Config) map[string]any {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,6 +93,13 @@ type fixture struct {
 	service *operators.Service
 	watches *operators.Watches
 	end     context.CancelFunc // of the term
+	cut     chan struct{}      // closed: nobody is let in any more
+	open    atomic.Int64       // streams
+}
+
+func (f *fixture) join(context.Context) (cut <-chan struct{}, leave func(), err error) {
+	f.open.Add(1)
+	return f.cut, func() { f.open.Add(-1) }, nil
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -100,9 +108,9 @@ func newFixture(t *testing.T) *fixture {
 		groups: map[fleet.GroupKey]fleet.Group{}, instances: map[fleet.InstanceID]fleet.Instance{},
 		health: map[fleet.InstanceID]operators.Health{},
 	}
-	f := &fixture{shard: s, t: t, end: end}
+	f := &fixture{shard: s, t: t, end: end, cut: make(chan struct{})}
 	f.watches = operators.NewWatches(operators.WatchesConfig{
-		Shard: s, Done: ctx.Done(), Now: time.Now,
+		Shard: s, Done: ctx.Done(), Now: time.Now, Join: f.join,
 		Problems: func(tenant string) *watch.Reader[operators.Problem] {
 			return s.problems.Subscribe(func(p operators.Problem) bool { return p.Group.Tenant == tenant }, nil, operators.MaxPendingProblems)
 		},

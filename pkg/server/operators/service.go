@@ -79,6 +79,7 @@ type Shard interface {
 	Upsert(ctx context.Context, key fleet.GroupKey, c Change) error
 	Delete(ctx context.Context, key fleet.GroupKey) error
 	OnDemand
+	Registry
 	Config() ConfigStatus
 	// Refresh reads the static config again and goes over to it if it is another
 	// one. When it returns nil that is durable. Its errors are kinds of package

@@ -18,10 +18,10 @@ const SendLimit = 30 * time.Second
 
 // WatchGroups sends the caller's groups, a SNAPSHOT_END, and then every change.
 func (s *Service) WatchGroups(_ *nstancev1.WatchGroupsRequest, stream grpc.ServerStreamingServer[nstancev1.WatchGroupsResponse]) error {
-	return s.watch(stream, func(w *Watches, tenant string) error {
+	return s.watch(stream, func(w *Watches, tenant string, end ends) error {
 		sub := w.groups.Subscribe(func(g *nstancev1.GroupStatus) bool { return g.GetTenant() == tenant })
 		defer sub.Close()
-		return pump(stream, w.cfg.Done, sub, func(e watch.Item[fleet.GroupKey, *nstancev1.GroupStatus]) error {
+		return pump(stream, end, sub, func(e watch.Item[fleet.GroupKey, *nstancev1.GroupStatus]) error {
 			return stream.Send(groupEvent(e))
 		})
 	})
@@ -42,10 +42,10 @@ func groupEvent(e watch.Item[fleet.GroupKey, *nstancev1.GroupStatus]) *nstancev1
 // deleted, a SNAPSHOT_END, and then every one that comes to drain, to be
 // deleted, or to be gone.
 func (s *Service) WatchInstances(_ *nstancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse]) error {
-	return s.watch(stream, func(w *Watches, tenant string) error {
+	return s.watch(stream, func(w *Watches, tenant string, end ends) error {
 		sub := w.instances.Subscribe(func(i *nstancev1.InstanceStatus) bool { return i.GetTenant() == tenant })
 		defer sub.Close()
-		return pump(stream, w.cfg.Done, sub, func(e watch.Item[fleet.InstanceID, *nstancev1.InstanceStatus]) error {
+		return pump(stream, end, sub, func(e watch.Item[fleet.InstanceID, *nstancev1.InstanceStatus]) error {
 			event := &nstancev1.WatchInstancesResponse{Type: nstancev1.EventType_EVENT_TYPE_UPSERT, Instance: e.Value}
 			if e.End {
 				event.Type = nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END
@@ -58,10 +58,10 @@ func (s *Service) WatchInstances(_ *nstancev1.WatchInstancesRequest, stream grpc
 // WatchErrors sends the problems that last, and then every new one: those of the
 // caller's groups, and for tenant default those of the shard.
 func (s *Service) WatchErrors(_ *nstancev1.WatchErrorsRequest, stream grpc.ServerStreamingServer[nstancev1.WatchErrorsResponse]) error {
-	return s.watch(stream, func(w *Watches, tenant string) error {
+	return s.watch(stream, func(w *Watches, tenant string, end ends) error {
 		reader := w.cfg.Problems(tenant)
 		defer reader.Close()
-		return pump(stream, w.cfg.Done, reader, func(p Problem) error {
+		return pump(stream, end, reader, func(p Problem) error {
 			return stream.Send(&nstancev1.WatchErrorsResponse{
 				At: timestamppb.New(p.At), Reason: p.Reason, Message: p.Message, Group: p.Group.Name, InstanceId: string(p.Instance),
 			})
@@ -71,7 +71,7 @@ func (s *Service) WatchErrors(_ *nstancev1.WatchErrorsRequest, stream grpc.Serve
 
 // watch runs one watch of the term, as long as the term lasts and the caller
 // has not too many of them.
-func (s *Service) watch(stream grpc.ServerStream, run func(w *Watches, tenant string) error) error {
+func (s *Service) watch(stream grpc.ServerStream, run func(w *Watches, tenant string, end ends) error) error {
 	w, err := s.cfg.Watches()
 	if err != nil {
 		return err
@@ -85,14 +85,31 @@ func (s *Service) watch(stream grpc.ServerStream, run func(w *Watches, tenant st
 		return err
 	}
 	defer leave()
-	if err = run(w, caller.Tenant); errors.Is(err, errOver) {
-		return s.moved()
+	cut, part, err := w.cfg.Join(stream.Context())
+	if err != nil {
+		return err
 	}
-	return err
+	defer part()
+	switch err = run(w, caller.Tenant, ends{term: w.cfg.Done, cut: cut}); {
+	case errors.Is(err, errOver):
+		return s.moved()
+	case errors.Is(err, errCut):
+		return rpc.CertificateRevoked.Errorf("operator %s was removed", caller.ID)
+	default:
+		return err
+	}
 }
 
-// errOver is the end of a watch with its term.
-var errOver = errors.New("the term is over")
+// ends are what ends a watch beside its reader.
+type ends struct {
+	term <-chan struct{}
+	cut  <-chan struct{} // its operator is not let in any more
+}
+
+var (
+	errOver = errors.New("the term is over")
+	errCut  = errors.New("the operator was removed")
+)
 
 // moved is the answer to a stream whose term is over. This server may even lead
 // again; then the caller is to come back to it.
@@ -109,9 +126,9 @@ type source[T any] interface {
 	Take() (item T, ok bool, err error)
 }
 
-// pump sends what a source says until the reader is gone or too slow, or the
-// term ends. Headers go out first: who has them misses nothing from then on.
-func pump[T any](stream grpc.ServerStream, done <-chan struct{}, from source[T], send func(T) error) error {
+// pump sends what a source says until the reader is gone or too slow, or
+// something else ends the watch. Headers go out first: who has them misses nothing from then on.
+func pump[T any](stream grpc.ServerStream, end ends, from source[T], send func(T) error) error {
 	if err := stream.SendHeader(nil); err != nil {
 		return err
 	}
@@ -124,7 +141,7 @@ func pump[T any](stream grpc.ServerStream, done <-chan struct{}, from source[T],
 		case err != nil:
 			return rpc.Exhausted.Errorf("this watch is cut off, its reader is %w: open it anew, and read it faster", err)
 		case ok:
-			if err := sendWithin(ctx, done, func() error { return send(item) }); err != nil {
+			if err := sendWithin(ctx, end, func() error { return send(item) }); err != nil {
 				return err
 			}
 			continue
@@ -132,8 +149,10 @@ func pump[T any](stream grpc.ServerStream, done <-chan struct{}, from source[T],
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-done:
+		case <-end.term:
 			return errOver
+		case <-end.cut:
+			return errCut
 		case <-from.Ready():
 		}
 	}
@@ -142,7 +161,7 @@ func pump[T any](stream grpc.ServerStream, done <-chan struct{}, from source[T],
 // sendWithin sends one message. A reader that takes none holds up its Send for
 // as long as the stream lives, so it is left behind: it returns when the stream
 // has ended, which the return of the stream's handler brings about.
-func sendWithin(ctx context.Context, done <-chan struct{}, send func() error) error {
+func sendWithin(ctx context.Context, end ends, send func() error) error {
 	sent := make(chan error, 1)
 	go func() { sent <- send() }()
 	limit := time.NewTimer(SendLimit)
@@ -152,8 +171,10 @@ func sendWithin(ctx context.Context, done <-chan struct{}, send func() error) er
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-done:
+	case <-end.term:
 		return errOver
+	case <-end.cut:
+		return errCut
 	case <-limit.C:
 		return rpc.Exhausted.Errorf("this watch took no event for %s: open it anew, and read it faster", SendLimit)
 	}

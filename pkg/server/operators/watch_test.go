@@ -16,6 +16,18 @@ import (
 	"google.golang.org/grpc"
 )
 
+// soon waits for what must come, for an hour of simulated time: timers that go on
+// would make a wait without a bound last for ever.
+func soon[T any](t *testing.T, from <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(time.Hour):
+		t.Fatalf("not within an hour: %s", what)
+	}
+	return v
+}
+
 func TestWatchGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -166,8 +178,8 @@ func TestSlowReaders(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * time.Second)
-		<-slow.done
-		<-errs.done
+		soon(t, slow.done, "the end of the slow watch")
+		soon(t, errs.done, "the end of the watch of errors")
 		if !errors.Is(slow.err, rpc.Exhausted) || !errors.Is(errs.err, rpc.Exhausted) {
 			t.Errorf("the slow ones got %v and %v", slow.err, errs.err)
 		}
@@ -191,7 +203,7 @@ func TestEndOfTerm(t *testing.T) {
 		f.end()
 		synctest.Wait()
 		for _, done := range []chan struct{}{groups.done, instances.done, errs.done} {
-			<-done
+			soon(t, done, "the end of the watch")
 		}
 		for _, err := range []error{groups.err, instances.err, errs.err} {
 			if !errors.Is(err, rpc.Unavailable) || err.Error() != "somebody else leads" {
@@ -199,9 +211,39 @@ func TestEndOfTerm(t *testing.T) {
 			}
 		}
 		late := f.watchGroups("default")
-		<-late.done
+		soon(t, late.done, "the end of the late watch")
 		if !errors.Is(late.err, rpc.Unavailable) {
 			t.Errorf("a later one: %v", late.err)
+		}
+	})
+}
+
+// TestRemovedWatcher: the watches of an operator that is not let in any more end,
+// one that waits for its reader too, and say so.
+func TestRemovedWatcher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		web := f.group("default", "web", 1)
+		groups, instances, errs := f.watchGroups("default"), f.watchInstances("default"), f.watchErrors("default")
+		synctest.Wait()
+		groups.halt()
+		f.group("default", "web", 2)
+		f.watches.Changed(web, "")
+		time.Sleep(time.Second)
+		if n := f.open.Load(); n != 3 {
+			t.Errorf("%d streams are counted, want 3", n)
+		}
+		close(f.cut)
+		for _, done := range []chan struct{}{groups.done, instances.done, errs.done} {
+			<-done
+		}
+		for _, err := range []error{groups.err, instances.err, errs.err} {
+			if !errors.Is(err, rpc.CertificateRevoked) {
+				t.Errorf("it ended with %v", err)
+			}
+		}
+		if n := f.open.Load(); n != 0 {
+			t.Errorf("%d streams are counted after all have ended", n)
 		}
 	})
 }
@@ -217,7 +259,7 @@ func TestTooMany(t *testing.T) {
 		refused := func(tenant, id, text string) {
 			t.Helper()
 			w := open(f, tenant, id, call)
-			<-w.done
+			soon(t, w.done, "the end of the watch")
 			if !errors.Is(w.err, rpc.Exhausted) || !strings.Contains(w.err.Error(), text) {
 				t.Errorf("one more of %s %s: %v", tenant, id, w.err)
 			}
@@ -232,7 +274,7 @@ func TestTooMany(t *testing.T) {
 		}
 		refused("a", "opr0", "operator opr0")
 		first.stop()
-		<-first.done
+		soon(t, first.done, "the end of the first watch")
 		open(f, "a", "opr0", call)
 		for n := operators.MaxWatchesPerOperator; n < operators.MaxWatchesPerTenant; n++ {
 			open(f, "a", fmt.Sprint("opr", n), call)

@@ -36,6 +36,10 @@ type WatchesConfig struct {
 	Shard Shard
 	// Problems joins a reader for a tenant's problems, those that last first.
 	Problems func(tenant string) *watch.Reader[Problem]
+	// Join counts the caller of ctx as one who has a stream open, until leave is
+	// called. cut is closed when it is not let in any more; then it is refused, with
+	// an error of kind CertificateRevoked, also here.
+	Join func(ctx context.Context) (cut <-chan struct{}, leave func(), err error)
 	// Done is closed when the term ends.
 	Done <-chan struct{}
 	Now  func() time.Time

@@ -78,7 +78,7 @@ func (s *Service) bind(ctx context.Context, shard Shard, id fleet.InstanceID, cl
 func spent(i fleet.Instance, fingerprint string) (bool, error) {
 	switch {
 	case i.PublicKeySHA256 != "" && i.PublicKeySHA256 != fingerprint:
-		return false, refused(errOtherKey)
+		return false, refused(fmt.Errorf("%w: instance %s", errOtherKey, i.ID))
 	case i.Phase == fleet.Deleting || i.Phase == fleet.Deleted:
 		return false, rpc.Denied.Errorf("instance %s is %s", i.ID, i.Phase)
 	case i.PublicKeySHA256 == fingerprint:

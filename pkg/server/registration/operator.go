@@ -32,8 +32,11 @@ func (s *Service) RegisterOperator(ctx context.Context, req *nstancev1.RegisterO
 	if err != nil {
 		return nil, err
 	}
+	if got.RemovedAt != nil {
+		return nil, refused(fmt.Errorf("operator %s was removed", id))
+	}
 	if got.PublicKeySHA256 != want.PublicKeySHA256 || got.Tenant != want.Tenant {
-		return nil, refused(errOtherKey)
+		return nil, refused(fmt.Errorf("%w: operator %s", errOtherKey, id))
 	}
 	identity, err := s.identity(s.cfg.CA.IssueOperator, claims.Tenant, id, key)
 	if err != nil {

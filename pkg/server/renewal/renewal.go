@@ -3,9 +3,9 @@
 //
 // Who asks, and for whom, is in the certificate alone: the request holds nothing
 // but the new public key. The guard before every call has judged the certificate
-// already, an agent's against its instance's record. An operator has a record of
-// its own, and without it nothing is renewed, so that deleting the record ends
-// an operator with its certificate.
+// already, an agent's against its instance's record, an operator's against its
+// own. That one is read once more here, so that a removal which another shard's
+// leader carried out holds for renewals at once.
 //
 // The records stay as they are. The key that a record is bound to is the one
 // that its nonce was spent with, and only that key may spend the nonce again;
@@ -33,8 +33,8 @@ type Config struct {
 	CA     *pki.CA
 	Bundle func() []byte // the CA bundle, PEM
 	// Operator returns nil for an operator that has a record, an error of kind
-	// CertificateRevoked for one that has none, and one of kind Unavailable when
-	// that can't be told.
+	// CertificateRevoked for one that has none or was removed, and one of kind
+	// Unavailable when that can't be told.
 	Operator func(ctx context.Context, caller pki.Caller) error
 	TTL      time.Duration // life of a client certificate
 	Now      func() time.Time
@@ -101,7 +101,7 @@ func invalidKey(description string) error {
 }
 
 // issue signs the certificate. One that was made to last longer is not cut short
-// by being renewed.
+// by being renewed, but to what an operator's may last.
 func (s *Service) issue(caller pki.Caller, key ed25519.PublicKey, now time.Time) (*x509.Certificate, error) {
 	r := pki.ClientRequest{Tenant: caller.Tenant, ID: caller.ID, PublicKey: key, Now: now, TTL: max(s.cfg.TTL, caller.NotAfter.Sub(now))}
 	switch caller.Role {

@@ -91,15 +91,23 @@ func TestPaceIsOfOneCaller(t *testing.T) {
 	}
 }
 
-// TestLifeIsNeverCutShort: whoever was given a longer life keeps it.
-func TestLifeIsNeverCutShort(t *testing.T) {
+// TestLifeIsNotCutShort: whoever was given a longer life keeps it, but an operator
+// 90 days at most.
+func TestLifeIsNotCutShort(t *testing.T) {
 	s := newShop(t)
-	c := pki.Caller{Role: pki.RoleOperator, Tenant: "default", ID: "opr1"}
-	for left, want := range map[time.Duration]time.Duration{time.Hour: ttl, ttl: ttl, 120 * 24 * time.Hour: 120 * 24 * time.Hour} {
+	const long = 120 * 24 * time.Hour
+	operator := pki.Caller{Role: pki.RoleOperator, Tenant: "default", ID: "opr1"}
+	for _, c := range []struct {
+		of         pki.Caller
+		left, want time.Duration
+	}{
+		{agentCaller(1), time.Hour, ttl}, {agentCaller(1), ttl, ttl}, {agentCaller(1), long, long},
+		{operator, time.Hour, ttl}, {operator, ttl, ttl}, {operator, long, pki.MaxOperatorLife},
+	} {
 		s.now = s.now.Add(time.Hour)
-		c.NotAfter = s.now.Add(left)
-		if end, err := s.renew(t, c); err != nil || end.Sub(s.now) != want {
-			t.Errorf("with %s left the new one is good for %s, %v, want %s", left, end.Sub(s.now), err, want)
+		c.of.NotAfter = s.now.Add(c.left)
+		if end, err := s.renew(t, c.of); err != nil || end.Sub(s.now) != c.want {
+			t.Errorf("with %s left the new one of %s is good for %s, %v, want %s", c.left, c.of.Role, end.Sub(s.now), err, c.want)
 		}
 	}
 }

@@ -2122,6 +2122,298 @@ func (x *WatchErrorsResponse) GetInstanceId() string {
 	return ""
 }
 
+type ListOperatorsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// True: those that were removed too.
+	IncludeRemoved bool `protobuf:"varint,1,opt,name=include_removed,json=includeRemoved,proto3" json:"include_removed,omitempty"`
+	// At most this many are answered; 0: 100, which is also the most there are.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before; empty: the first page.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListOperatorsRequest) Reset() {
+	*x = ListOperatorsRequest{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOperatorsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOperatorsRequest) ProtoMessage() {}
+
+func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
+func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ListOperatorsRequest) GetIncludeRemoved() bool {
+	if x != nil {
+		return x.IncludeRemoved
+	}
+	return false
+}
+
+func (x *ListOperatorsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListOperatorsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListOperatorsResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Operators []*OperatorStatus      `protobuf:"bytes,1,rep,name=operators,proto3" json:"operators,omitempty"`
+	// Empty on the last page. A page before it may be short, or empty.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListOperatorsResponse) Reset() {
+	*x = ListOperatorsResponse{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOperatorsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOperatorsResponse) ProtoMessage() {}
+
+func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
+func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ListOperatorsResponse) GetOperators() []*OperatorStatus {
+	if x != nil {
+		return x.Operators
+	}
+	return nil
+}
+
+func (x *ListOperatorsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type OperatorStatus struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Tenant       string                 `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	RegisteredAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=registered_at,json=registeredAt,proto3" json:"registered_at,omitempty"`
+	// Set: it was removed then.
+	RemovedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=removed_at,json=removedAt,proto3" json:"removed_at,omitempty"`
+	// The id of the operator that removed it.
+	RemovedBy string `protobuf:"bytes,5,opt,name=removed_by,json=removedBy,proto3" json:"removed_by,omitempty"`
+	// True while it watches this shard, or has called its leader in the last two
+	// minutes.
+	Connected     bool `protobuf:"varint,6,opt,name=connected,proto3" json:"connected,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperatorStatus) Reset() {
+	*x = OperatorStatus{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperatorStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperatorStatus) ProtoMessage() {}
+
+func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperatorStatus.ProtoReflect.Descriptor instead.
+func (*OperatorStatus) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *OperatorStatus) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *OperatorStatus) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *OperatorStatus) GetRegisteredAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RegisteredAt
+	}
+	return nil
+}
+
+func (x *OperatorStatus) GetRemovedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RemovedAt
+	}
+	return nil
+}
+
+func (x *OperatorStatus) GetRemovedBy() string {
+	if x != nil {
+		return x.RemovedBy
+	}
+	return ""
+}
+
+func (x *OperatorStatus) GetConnected() bool {
+	if x != nil {
+		return x.Connected
+	}
+	return false
+}
+
+type RemoveOperatorRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveOperatorRequest) Reset() {
+	*x = RemoveOperatorRequest{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveOperatorRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveOperatorRequest) ProtoMessage() {}
+
+func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveOperatorRequest.ProtoReflect.Descriptor instead.
+func (*RemoveOperatorRequest) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *RemoveOperatorRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type RemoveOperatorResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Operator      *OperatorStatus        `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveOperatorResponse) Reset() {
+	*x = RemoveOperatorResponse{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveOperatorResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveOperatorResponse) ProtoMessage() {}
+
+func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveOperatorResponse.ProtoReflect.Descriptor instead.
+func (*RemoveOperatorResponse) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *RemoveOperatorResponse) GetOperator() *OperatorStatus {
+	if x != nil {
+		return x.Operator
+	}
+	return nil
+}
+
 var File_nstance_v1_operator_proto protoreflect.FileDescriptor
 
 const file_nstance_v1_operator_proto_rawDesc = "" +
@@ -2268,7 +2560,28 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x14\n" +
 	"\x05group\x18\x04 \x01(\tR\x05group\x12\x1f\n" +
 	"\vinstance_id\x18\x05 \x01(\tR\n" +
-	"instanceId*m\n" +
+	"instanceId\"{\n" +
+	"\x14ListOperatorsRequest\x12'\n" +
+	"\x0finclude_removed\x18\x01 \x01(\bR\x0eincludeRemoved\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"y\n" +
+	"\x15ListOperatorsResponse\x128\n" +
+	"\toperators\x18\x01 \x03(\v2\x1a.nstance.v1.OperatorStatusR\toperators\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf1\x01\n" +
+	"\x0eOperatorStatus\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12?\n" +
+	"\rregistered_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\fregisteredAt\x129\n" +
+	"\n" +
+	"removed_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tremovedAt\x12\x1d\n" +
+	"\n" +
+	"removed_by\x18\x05 \x01(\tR\tremovedBy\x12\x1c\n" +
+	"\tconnected\x18\x06 \x01(\bR\tconnected\"'\n" +
+	"\x15RemoveOperatorRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"P\n" +
+	"\x16RemoveOperatorResponse\x126\n" +
+	"\boperator\x18\x01 \x01(\v2\x1a.nstance.v1.OperatorStatusR\boperator*m\n" +
 	"\x0eRefreshOutcome\x12\x1f\n" +
 	"\x1bREFRESH_OUTCOME_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17REFRESH_OUTCOME_UPDATED\x10\x01\x12\x1d\n" +
@@ -2284,7 +2597,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11EVENT_TYPE_UPSERT\x10\x01\x12\x15\n" +
 	"\x11EVENT_TYPE_DELETE\x10\x02\x12\x1b\n" +
-	"\x17EVENT_TYPE_SNAPSHOT_END\x10\x032\xfb\t\n" +
+	"\x17EVENT_TYPE_SNAPSHOT_END\x10\x032\xaa\v\n" +
 	"\x0fOperatorService\x12{\n" +
 	"\x10RenewCertificate\x122.nstance.v1.OperatorServiceRenewCertificateRequest\x1a3.nstance.v1.OperatorServiceRenewCertificateResponse\x12Z\n" +
 	"\x0fGetConfigStatus\x12\".nstance.v1.GetConfigStatusRequest\x1a#.nstance.v1.GetConfigStatusResponse\x12T\n" +
@@ -2300,7 +2613,9 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x12AcknowledgeDrained\x12%.nstance.v1.AcknowledgeDrainedRequest\x1a&.nstance.v1.AcknowledgeDrainedResponse\x12P\n" +
 	"\vWatchGroups\x12\x1e.nstance.v1.WatchGroupsRequest\x1a\x1f.nstance.v1.WatchGroupsResponse0\x01\x12Y\n" +
 	"\x0eWatchInstances\x12!.nstance.v1.WatchInstancesRequest\x1a\".nstance.v1.WatchInstancesResponse0\x01\x12P\n" +
-	"\vWatchErrors\x12\x1e.nstance.v1.WatchErrorsRequest\x1a\x1f.nstance.v1.WatchErrorsResponse0\x01B7Z5github.com/nstance/nstance/proto/nstance/v1;nstancev1b\x06proto3"
+	"\vWatchErrors\x12\x1e.nstance.v1.WatchErrorsRequest\x1a\x1f.nstance.v1.WatchErrorsResponse0\x01\x12T\n" +
+	"\rListOperators\x12 .nstance.v1.ListOperatorsRequest\x1a!.nstance.v1.ListOperatorsResponse\x12W\n" +
+	"\x0eRemoveOperator\x12!.nstance.v1.RemoveOperatorRequest\x1a\".nstance.v1.RemoveOperatorResponseB7Z5github.com/nstance/nstance/proto/nstance/v1;nstancev1b\x06proto3"
 
 var (
 	file_nstance_v1_operator_proto_rawDescOnce sync.Once
@@ -2315,7 +2630,7 @@ func file_nstance_v1_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_nstance_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_nstance_v1_operator_proto_goTypes = []any{
 	(RefreshOutcome)(0), // 0: nstance.v1.RefreshOutcome
 	(InstancePhase)(0),  // 1: nstance.v1.InstancePhase
@@ -2353,70 +2668,83 @@ var file_nstance_v1_operator_proto_goTypes = []any{
 	(*WatchInstancesResponse)(nil),                  // 33: nstance.v1.WatchInstancesResponse
 	(*WatchErrorsRequest)(nil),                      // 34: nstance.v1.WatchErrorsRequest
 	(*WatchErrorsResponse)(nil),                     // 35: nstance.v1.WatchErrorsResponse
-	(*Identity)(nil),                                // 36: nstance.v1.Identity
-	(*timestamppb.Timestamp)(nil),                   // 37: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),                         // 38: google.protobuf.Struct
+	(*ListOperatorsRequest)(nil),                    // 36: nstance.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),                   // 37: nstance.v1.ListOperatorsResponse
+	(*OperatorStatus)(nil),                          // 38: nstance.v1.OperatorStatus
+	(*RemoveOperatorRequest)(nil),                   // 39: nstance.v1.RemoveOperatorRequest
+	(*RemoveOperatorResponse)(nil),                  // 40: nstance.v1.RemoveOperatorResponse
+	(*Identity)(nil),                                // 41: nstance.v1.Identity
+	(*timestamppb.Timestamp)(nil),                   // 42: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),                         // 43: google.protobuf.Struct
 }
 var file_nstance_v1_operator_proto_depIdxs = []int32{
-	36, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
-	37, // 1: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
+	41, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
+	42, // 1: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
 	7,  // 2: nstance.v1.GetConfigStatusResponse.violations:type_name -> nstance.v1.Violation
 	0,  // 3: nstance.v1.RefreshConfigResponse.outcome:type_name -> nstance.v1.RefreshOutcome
 	12, // 4: nstance.v1.ListGroupsResponse.groups:type_name -> nstance.v1.GroupStatus
-	38, // 5: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
+	43, // 5: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
 	13, // 6: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
-	38, // 7: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
+	43, // 7: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
 	12, // 8: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
 	20, // 9: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
 	1,  // 10: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
-	37, // 11: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
-	37, // 12: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
-	37, // 13: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
-	37, // 14: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
+	42, // 11: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
+	42, // 12: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
+	42, // 13: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
+	42, // 14: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
 	21, // 15: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
-	37, // 16: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
-	37, // 17: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
-	38, // 18: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
+	42, // 16: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
+	42, // 17: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
+	43, // 18: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
 	20, // 19: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
 	20, // 20: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
 	2,  // 21: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
 	12, // 22: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
 	2,  // 23: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
 	20, // 24: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
-	37, // 25: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
-	3,  // 26: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
-	5,  // 27: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
-	8,  // 28: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
-	10, // 29: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
-	14, // 30: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
-	16, // 31: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
-	18, // 32: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
-	22, // 33: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
-	24, // 34: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
-	26, // 35: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
-	28, // 36: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
-	30, // 37: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
-	32, // 38: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
-	34, // 39: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
-	4,  // 40: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
-	6,  // 41: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
-	9,  // 42: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
-	11, // 43: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
-	15, // 44: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
-	17, // 45: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
-	19, // 46: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
-	23, // 47: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
-	25, // 48: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
-	27, // 49: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
-	29, // 50: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
-	31, // 51: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
-	33, // 52: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
-	35, // 53: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
-	40, // [40:54] is the sub-list for method output_type
-	26, // [26:40] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	42, // 25: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
+	38, // 26: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
+	42, // 27: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
+	42, // 28: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
+	38, // 29: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
+	3,  // 30: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
+	5,  // 31: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
+	8,  // 32: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
+	10, // 33: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
+	14, // 34: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
+	16, // 35: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
+	18, // 36: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
+	22, // 37: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
+	24, // 38: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
+	26, // 39: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
+	28, // 40: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
+	30, // 41: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
+	32, // 42: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
+	34, // 43: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
+	36, // 44: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
+	39, // 45: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
+	4,  // 46: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
+	6,  // 47: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
+	9,  // 48: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
+	11, // 49: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
+	15, // 50: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
+	17, // 51: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
+	19, // 52: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
+	23, // 53: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
+	25, // 54: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
+	27, // 55: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
+	29, // 56: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
+	31, // 57: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
+	33, // 58: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
+	35, // 59: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
+	37, // 60: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
+	40, // 61: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
+	46, // [46:62] is the sub-list for method output_type
+	30, // [30:46] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_nstance_v1_operator_proto_init() }
@@ -2437,7 +2765,7 @@ func file_nstance_v1_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nstance_v1_operator_proto_rawDesc), len(file_nstance_v1_operator_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   33,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,8 @@ const (
 	OperatorService_WatchGroups_FullMethodName        = "/nstance.v1.OperatorService/WatchGroups"
 	OperatorService_WatchInstances_FullMethodName     = "/nstance.v1.OperatorService/WatchInstances"
 	OperatorService_WatchErrors_FullMethodName        = "/nstance.v1.OperatorService/WatchErrors"
+	OperatorService_ListOperators_FullMethodName      = "/nstance.v1.OperatorService/ListOperators"
+	OperatorService_RemoveOperator_FullMethodName     = "/nstance.v1.OperatorService/RemoveOperator"
 )
 
 // OperatorServiceClient is the client API for OperatorService service.
@@ -77,6 +79,15 @@ type OperatorServiceClient interface {
 	WatchInstances(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error)
 	// WatchErrors sends provider errors and config problems.
 	WatchErrors(ctx context.Context, in *WatchErrorsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchErrorsResponse], error)
+	// ListOperators lists the operators of the caller's tenant, of the whole
+	// cluster, by age. It reads them from object storage.
+	ListOperators(ctx context.Context, in *ListOperatorsRequest, opts ...grpc.CallOption) (*ListOperatorsResponse, error)
+	// RemoveOperator ends an operator's power for good: this shard's leader refuses
+	// its certificates from now on and ends its streams, those of other shards
+	// within about a minute, or at once when they are asked too. Its registration
+	// nonce is spent. An operator may remove any of its tenant, itself and the last
+	// one too. Durable when it answers, and safe to repeat.
+	RemoveOperator(ctx context.Context, in *RemoveOperatorRequest, opts ...grpc.CallOption) (*RemoveOperatorResponse, error)
 }
 
 type operatorServiceClient struct {
@@ -254,6 +265,26 @@ func (c *operatorServiceClient) WatchErrors(ctx context.Context, in *WatchErrors
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type OperatorService_WatchErrorsClient = grpc.ServerStreamingClient[WatchErrorsResponse]
 
+func (c *operatorServiceClient) ListOperators(ctx context.Context, in *ListOperatorsRequest, opts ...grpc.CallOption) (*ListOperatorsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListOperatorsResponse)
+	err := c.cc.Invoke(ctx, OperatorService_ListOperators_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorServiceClient) RemoveOperator(ctx context.Context, in *RemoveOperatorRequest, opts ...grpc.CallOption) (*RemoveOperatorResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveOperatorResponse)
+	err := c.cc.Invoke(ctx, OperatorService_RemoveOperator_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OperatorServiceServer is the server API for OperatorService service.
 // All implementations must embed UnimplementedOperatorServiceServer
 // for forward compatibility.
@@ -296,6 +327,15 @@ type OperatorServiceServer interface {
 	WatchInstances(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error
 	// WatchErrors sends provider errors and config problems.
 	WatchErrors(*WatchErrorsRequest, grpc.ServerStreamingServer[WatchErrorsResponse]) error
+	// ListOperators lists the operators of the caller's tenant, of the whole
+	// cluster, by age. It reads them from object storage.
+	ListOperators(context.Context, *ListOperatorsRequest) (*ListOperatorsResponse, error)
+	// RemoveOperator ends an operator's power for good: this shard's leader refuses
+	// its certificates from now on and ends its streams, those of other shards
+	// within about a minute, or at once when they are asked too. Its registration
+	// nonce is spent. An operator may remove any of its tenant, itself and the last
+	// one too. Durable when it answers, and safe to repeat.
+	RemoveOperator(context.Context, *RemoveOperatorRequest) (*RemoveOperatorResponse, error)
 	mustEmbedUnimplementedOperatorServiceServer()
 }
 
@@ -347,6 +387,12 @@ func (UnimplementedOperatorServiceServer) WatchInstances(*WatchInstancesRequest,
 }
 func (UnimplementedOperatorServiceServer) WatchErrors(*WatchErrorsRequest, grpc.ServerStreamingServer[WatchErrorsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchErrors not implemented")
+}
+func (UnimplementedOperatorServiceServer) ListOperators(context.Context, *ListOperatorsRequest) (*ListOperatorsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListOperators not implemented")
+}
+func (UnimplementedOperatorServiceServer) RemoveOperator(context.Context, *RemoveOperatorRequest) (*RemoveOperatorResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveOperator not implemented")
 }
 func (UnimplementedOperatorServiceServer) mustEmbedUnimplementedOperatorServiceServer() {}
 func (UnimplementedOperatorServiceServer) testEmbeddedByValue()                         {}
@@ -600,6 +646,42 @@ func _OperatorService_WatchErrors_Handler(srv interface{}, stream grpc.ServerStr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type OperatorService_WatchErrorsServer = grpc.ServerStreamingServer[WatchErrorsResponse]
 
+func _OperatorService_ListOperators_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListOperatorsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).ListOperators(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_ListOperators_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).ListOperators(ctx, req.(*ListOperatorsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperatorService_RemoveOperator_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveOperatorRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).RemoveOperator(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_RemoveOperator_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).RemoveOperator(ctx, req.(*RemoveOperatorRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OperatorService_ServiceDesc is the grpc.ServiceDesc for OperatorService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -650,6 +732,14 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AcknowledgeDrained",
 			Handler:    _OperatorService_AcknowledgeDrained_Handler,
+		},
+		{
+			MethodName: "ListOperators",
+			Handler:    _OperatorService_ListOperators_Handler,
+		},
+		{
+			MethodName: "RemoveOperator",
+			Handler:    _OperatorService_RemoveOperator_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

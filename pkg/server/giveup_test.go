@@ -1,0 +1,157 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// unlisted is a provider that may not list for one server.
+type unlisted struct {
+	*fake.Provider
+	fails *atomic.Bool
+}
+
+func (p unlisted) List(ctx context.Context) ([]provider.VM, error) {
+	if p.fails.Load() {
+		return nil, fmt.Errorf("list: %w", fake.ErrLost)
+	}
+	return p.Provider.List(ctx)
+}
+
+// listsUnless has the provider list for a server while fails is false.
+func (s *site) listsUnless(fails *atomic.Bool) func(*server.Config) {
+	return func(c *server.Config) {
+		c.OpenProvider = func(scope provider.Scope, _ config.Provider) (provider.Provider, error) {
+			return unlisted{s.world.Open(scope, c.ID), fails}, nil
+		}
+	}
+}
+
+// says waits until a server's health endpoint answers 200 with a text.
+func (p *process) says(text string) {
+	p.t.Helper()
+	eventually(p.t, "the health endpoint says "+text, func() error {
+		if code, body := p.health(); code != 200 || !strings.Contains(body, text) {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
+}
+
+// TestStuckLeaderGivesUp the lead to a server for which the provider lists, which
+// then creates what is wanted.
+func TestStuckLeaderGivesUp(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.config[`"fence_window": "100ms"`] = `"fence_window": "100ms", "give_up": "1s"`
+	s.putConfig(shardID)
+	var here, there atomic.Bool
+	here.Store(true)
+	a := s.start(s.listsUnless(&here))
+	a.await("leading")
+	b := s.start(named("b"), s.listsUnless(&there))
+	a.says("standing by; gave the lead to another server")
+	b.awaitLeading()
+	b.says("leading")
+	eventually(t, "b creates what is wanted", func() error {
+		if n := len(s.world.Calls(fake.OpCreate)); n != 2 {
+			return fmt.Errorf("%d creates", n)
+		}
+		return nil
+	})
+	if r := s.leader(); !strings.HasPrefix(r.Holder, "b.") || r.Epoch != 2 {
+		t.Errorf("the record is %+v", r)
+	}
+}
+
+// TestStuckLeaderSaysSo, and keeps the lead while there is nobody else. When what
+// was missing is there again nothing more is said of it.
+func TestStuckLeaderSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.config[`"fence_window": "100ms"`] = `"fence_window": "100ms", "give_up": "1s"`
+	s.putConfig(shardID)
+	var fails atomic.Bool
+	fails.Store(true)
+	a := s.start(s.listsUnless(&fails))
+	a.says("leading; this leader can't act: for 1s or longer, the provider lists no VMs; " +
+		"it keeps the lead until a connected standby shows that it could act")
+	a.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == server.ReasonStuck })
+	fails.Store(false)
+	eventually(t, "the health endpoint has nothing else to say", func() error {
+		if _, body := a.health(); body != "leading\n" {
+			return fmt.Errorf("%s", body)
+		}
+		return nil
+	})
+	if r := s.leader(); r.Epoch != 1 || r.Released {
+		t.Errorf("the record is %+v", r)
+	}
+}
+
+// unread is a store from which one server may not read all that it needs.
+type unread struct {
+	object.Store
+	fails  *atomic.Bool
+	prefix string
+}
+
+func (s unread) may(key string) error {
+	if s.fails.Load() && strings.HasPrefix(key, s.prefix) {
+		return fmt.Errorf("read %s: %w", key, object.ErrUnknown)
+	}
+	return nil
+}
+
+func (s unread) Get(ctx context.Context, key string) (object.Object, error) {
+	if err := s.may(key); err != nil {
+		return object.Object{}, err
+	}
+	return s.Store.Get(ctx, key)
+}
+
+func (s unread) List(ctx context.Context, prefix, token string) (object.Page, error) {
+	if err := s.may(prefix); err != nil {
+		return object.Page{}, err
+	}
+	return s.Store.List(ctx, prefix, token)
+}
+
+// TestTakeoverThatFailsGivesUp the lead to a server that can read what it begins
+// with, also when some of it can be read here.
+func TestTakeoverThatFailsGivesUp(t *testing.T) {
+	for prefix, because := range map[string]string{
+		"config/": "object storage gives no object", "instance/": "the takeover does not succeed",
+	} {
+		t.Run(prefix, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.config[`"fence_window": "100ms"`] = `"fence_window": "100ms", "give_up": "5s"`
+			s.putConfig(shardID)
+			first := s.start(named("first")).awaitLeading()
+			var fails atomic.Bool
+			a := s.start(func(c *server.Config) { c.Store = unread{s.store, &fails, prefix} })
+			a.await("serving")
+			fails.Store(true)
+			if err := first.shutdown(); err != nil {
+				t.Fatal(err)
+			}
+			a.says("leading, but waiting: ")
+			s.start(named("b")).awaitLeading()
+			a.says("standing by; gave the lead to another server")
+			if _, body := a.health(); !strings.Contains(body, because) {
+				t.Errorf("health says %s, want %s", body, because)
+			}
+		})
+	}
+}

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/ledger"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+)
+
+// agentJudge implements rpc.Judge for agents: it refuses those whose instance is
+// on its way out or gone. A cache that lags must not turn away an instance that
+// exists, so what it does not know is asked of the store.
+type agentJudge struct {
+	ledger *ledger.Ledger
+	absent *absent // whom the store has no record of
+}
+
+func newAgentJudge(l *ledger.Ledger, now func() time.Time) *agentJudge {
+	return &agentJudge{ledger: l, absent: newAbsent(now)}
+}
+
+// Known implements rpc.Judge.
+func (j *agentJudge) Known(caller pki.Caller) (verdict error, ok bool) {
+	id, err := fleet.ParseID(caller.ID)
+	if err != nil {
+		return rpc.CertificateRevoked.Errorf("the certificate names no instance: %w", err), true
+	}
+	if i, ok := j.ledger.Get(id); ok {
+		return judgeAgent(i, caller), true
+	}
+	if j.absent.knows(absentee{caller.Tenant, id}) {
+		return rpc.CertificateRevoked.Errorf("there is no instance %s", id), true
+	}
+	return nil, false
+}
+
+// Look implements rpc.Judge. All who ask for one instance at the same time cost
+// one request.
+func (j *agentJudge) Look(ctx context.Context, caller pki.Caller) error {
+	id := fleet.InstanceID(caller.ID)
+	i, err := j.absent.look(ctx, caller.Tenant, id, j.ledger.Fetch)
+	switch {
+	case errors.Is(err, ledger.ErrNotFound):
+		return rpc.CertificateRevoked.Errorf("there is no instance %s", id)
+	case err != nil:
+		return rpc.Unavailable.Errorf("look up instance %s: %w", id, err)
+	default:
+		return judgeAgent(i, caller)
+	}
+}
+
+func judgeAgent(i fleet.Instance, caller pki.Caller) error {
+	switch {
+	case i.Tenant != caller.Tenant:
+		return rpc.CertificateRevoked.Errorf("there is no instance %s", i.ID)
+	case goes(i):
+		return rpc.CertificateRevoked.Errorf("instance %s is %s", i.ID, i.Phase)
+	default:
+		return nil
+	}
+}
+
+// goes reports whether an instance's machine is on its way out or gone, so that
+// nothing may be done in its name any more.
+func goes(i fleet.Instance) bool { return i.Phase == fleet.Deleting || i.Phase == fleet.Deleted }

@@ -1,0 +1,74 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/election"
+	"github.com/nstance/nstance/pkg/reconcile"
+)
+
+// ReasonStuck is the reason of the problem that the leader can't act.
+const ReasonStuck = "LeaderStuck"
+
+// stuckAgain is how often a leader that can't act says so.
+const stuckAgain = 2 * time.Minute
+
+// tellOfPlight says in the log, in the health endpoint's answer and, while there
+// is a term, among the shard's problems what keeps this leader from acting.
+func (s *Server) tellOfPlight(ctx context.Context) {
+	var now election.Plight
+	for ctx.Err() == nil {
+		within, cancel := context.WithTimeout(ctx, stuckAgain)
+		next, err := s.elector.AwaitPlight(within, now)
+		cancel()
+		if err == nil || now != (election.Plight{}) && now.To == "" {
+			now = next
+			s.tell(now)
+		}
+	}
+}
+
+func (s *Server) tell(p election.Plight) {
+	t := s.current.Load()
+	if p == (election.Plight{}) {
+		s.ready.Note("")
+		s.stuck.Store("")
+		if t != nil {
+			t.troubles.over(ReasonStuck)
+		}
+		s.cfg.Logger.Info("nothing keeps this server from acting any more")
+		return
+	}
+	text := plightText(p, time.Duration(s.latest.Load().Server.LeaderElection.GiveUp))
+	if p.To != "" {
+		s.stuck.Store("")
+		s.ready.Note(fmt.Sprintf("%s (%s)", text, s.cfg.Now().UTC().Format(time.RFC3339)))
+		s.cfg.Logger.Warn("gave up the lead to a server that can act", slog.String("to", p.To), slog.String("because", p.Need.String()))
+		return
+	}
+	s.ready.Note(text)
+	s.stuck.Store(text)
+	problem := reconcile.Problem{At: s.cfg.Now(), Reason: ReasonStuck, Message: text}
+	if t != nil {
+		t.troubles.report(problem)
+		return
+	}
+	s.cfg.Logger.Warn("problem", slog.String("reason", problem.Reason), slog.String("problem", problem.Message))
+}
+
+// plightText says what is wrong, and what this server does about it.
+func plightText(p election.Plight, after time.Duration) string {
+	text := fmt.Sprintf("this leader can't act: for %v or longer, %s", config.Duration(after), p.Need)
+	switch {
+	case p.To != "":
+		return fmt.Sprintf("gave the lead to another server, because for %v %s", config.Duration(after), p.Need)
+	case p.Rests:
+		return text + "; it keeps the lead, since it gave it up not long ago"
+	default:
+		return text + "; it keeps the lead until a connected standby shows that it could act"
+	}
+}

@@ -1,0 +1,118 @@
+package roster_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/mem"
+	"github.com/nstance/nstance/pkg/object/objecttest"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/roster"
+)
+
+// desk is a roster with its store, inside a test's bubble.
+type desk struct {
+	*roster.Roster
+	t      *testing.T
+	mem    *mem.Store
+	counts *object.Counting
+	faults *objecttest.Faults
+}
+
+func newDesk(t *testing.T) *desk {
+	inner := mem.New(mem.Config{HashETags: true})
+	counts := object.NewCounting(inner)
+	d := &desk{t: t, mem: inner, counts: counts, faults: objecttest.NewFaults(counts, nil)}
+	d.Roster = roster.New(roster.Config{Store: d.faults, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); d.Keep(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	return d
+}
+
+// caller is the n-th operator of a tenant.
+func caller(tenant string, n int) pki.Caller {
+	return pki.Caller{Role: pki.RoleOperator, Tenant: tenant, ID: fmt.Sprintf("opr01jw51r7hsec0syhzdhqda%04d", n)}
+}
+
+func record(c pki.Caller) fleet.Operator {
+	return fleet.Operator{ID: fleet.InstanceID(c.ID), Tenant: c.Tenant, PublicKeySHA256: "ab", Rev: 1}
+}
+
+// put writes a record behind the roster's back.
+func (d *desk) put(o fleet.Operator) {
+	d.t.Helper()
+	body, err := json.Marshal(o)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if _, err := d.mem.Put(d.t.Context(), o.Key(), body, object.Always()); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *desk) delete(c pki.Caller) {
+	d.t.Helper()
+	if err := d.mem.Delete(d.t.Context(), record(c).Key()); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// judge does what the guard before every call does.
+func (d *desk) judge(c pki.Caller) error {
+	verdict, ok := d.Known(c)
+	if !ok {
+		verdict = d.Look(d.t.Context(), c)
+	}
+	return verdict
+}
+
+func (d *desk) welcome(c pki.Caller) {
+	d.t.Helper()
+	if err := d.judge(c); err != nil {
+		d.t.Errorf("%s is not welcome: %v", c.ID, err)
+	}
+}
+
+func (d *desk) refused(c pki.Caller, says string) {
+	d.t.Helper()
+	if err := d.judge(c); !errors.Is(err, rpc.CertificateRevoked) || !strings.Contains(err.Error(), says) {
+		d.t.Errorf("the verdict on %s is %v, want a refusal that says %q", c.ID, err, says)
+	}
+}
+
+// asked are the requests to the store since a reading.
+func (d *desk) asked(since object.Counts) object.Counts { return d.counts.Counts().Sub(since) }
+
+func (d *desk) wants(since, want object.Counts, when string) {
+	d.t.Helper()
+	if got := d.asked(since); got != want {
+		d.t.Errorf("%s: the store was asked %+v, want %+v", when, got, want)
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// bubble runs a test on simulated time.
+func bubble(t *testing.T, f func(*testing.T, *desk)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newDesk(t)) })
+}

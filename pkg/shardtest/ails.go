@@ -1,0 +1,105 @@
+package shardtest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// ails are what goes wrong with the requests of one server and with those of no
+// other, whatever process runs there. Safe for concurrent use.
+type ails struct {
+	mu   sync.Mutex
+	list bool          // the provider does not list for it
+	page time.Duration // its lists come in pages, so far apart; 0: at once
+	put  time.Duration // so much later it hears that a write has landed
+}
+
+func (a *ails) set(do func(*ails)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	do(a)
+}
+
+func (a *ails) look() (list bool, page, put time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.list, a.page, a.put
+}
+
+// heal ends all of it.
+func (a *ails) heal() { a.set(func(a *ails) { a.list, a.page, a.put = false, 0, 0 }) }
+
+// errNoList is what a provider says to a server for which it does not list.
+var errNoList = errors.New("connect to the provider: no route to host")
+
+// pages is how many pages a list has that comes in pages.
+const pages = 3
+
+// listed is the provider's list, as this server gets it.
+func (a *ails) listed(ctx context.Context, list func() ([]provider.VM, error)) ([]provider.VM, error) {
+	fails, page, _ := a.look()
+	if fails {
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return nil, err
+		}
+		return nil, errNoList
+	}
+	for n := 0; page > 0 && n < pages; n++ {
+		if err := pause(ctx, page); err != nil {
+			return nil, err
+		}
+		provider.Listed(ctx)
+	}
+	return list()
+}
+
+// written is a write whose outcome is known late, or never.
+func (a *ails) written(ctx context.Context, put func() (object.ETag, error)) (object.ETag, error) {
+	tag, err := put()
+	if _, _, late := a.look(); late > 0 {
+		if over := pause(ctx, late); over != nil {
+			return "", over
+		}
+	}
+	return tag, err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Shard) doListsFail(a args) error {
+	return s.ail(a, func(of *ails) { of.list = true })
+}
+
+func (s *Shard) doListsCrawl(a args) error {
+	return s.ail(a, func(of *ails) { of.page = a.span })
+}
+
+func (s *Shard) doListsFair(a args) error {
+	return s.ail(a, func(of *ails) { of.list, of.page = false, 0 })
+}
+
+func (s *Shard) doPutsTake(a args) error {
+	return s.ail(a, func(of *ails) { of.put = a.span })
+}
+
+func (s *Shard) ail(a args, do func(*ails)) error {
+	v, err := s.place(a.words[0])
+	if err == nil {
+		v.ails.set(do)
+	}
+	return err
+}
