@@ -1,0 +1,168 @@
+//go:build integration
+
+package mainjob
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// previousFile names the commit whose binaries run beside the present ones.
+const previousFile = "integration/mainjob/previous.txt"
+
+// The versions that run beside each other.
+const (
+	previous = "previous"
+	present  = "present"
+)
+
+// product is what users install, and may upgrade one by one.
+var product = []string{"nstance-server", "nstance-agent", "nstance-admin"}
+
+// versions is a stack whose binaries can be replaced while it runs, as a package
+// manager does: what runs goes on, and what is started is of the new version.
+type versions struct {
+	*stack
+	folders map[string]string // of the binaries of each version
+}
+
+// upOf brings up a stack with a standby, of one version.
+func upOf(t *testing.T, version string) *versions {
+	t.Helper()
+	now := filepath.Join(root(t), "bin")
+	temp := t.TempDir()
+	v := &versions{
+		stack:   &stack{t: t, bin: filepath.Join(temp, "installed"), temp: temp, provider: "process"},
+		folders: map[string]string{previous: buildPrevious(t), present: now},
+	}
+	if err := os.Mkdir(v.bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range []string{"dev", "dev-s3"} {
+		if err := os.Symlink(filepath.Join(now, tool), filepath.Join(v.bin, tool)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, binary := range product {
+		v.install(version, binary)
+	}
+	v.bring("--standby")
+	return v
+}
+
+// in returns the same stack for a part of the test.
+func (v *versions) in(t *testing.T) *versions {
+	mine := *v.stack
+	mine.t = t
+	return &versions{stack: &mine, folders: v.folders}
+}
+
+// install replaces a binary.
+func (v *versions) install(version, binary string) {
+	v.t.Helper()
+	link, fresh := filepath.Join(v.bin, binary), filepath.Join(v.bin, "."+binary)
+	if err := os.Symlink(filepath.Join(v.folders[version], binary), fresh); err != nil {
+		v.t.Fatal(err)
+	}
+	if err := os.Rename(fresh, link); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// swap stops a server, and starts it as one of another version.
+func (v *versions) swap(name, version string) {
+	v.t.Helper()
+	v.dev("stop", name)
+	v.start(name, version)
+}
+
+// start starts a server that was stopped, as one of a version.
+func (v *versions) start(name, version string) {
+	v.t.Helper()
+	v.install(version, "nstance-server")
+	v.dev("start", name)
+	v.eventually(30*time.Second, name+" is healthy", func() (bool, string) {
+		c := v.component(name)
+		return c.Healthy, fmt.Sprintf("%+v", c)
+	})
+	v.runs(v.component(name).PID, version, "nstance-server")
+}
+
+// runs checks which binary a process really is.
+func (v *versions) runs(pid int, version, binary string) {
+	v.t.Helper()
+	want, err := filepath.EvalSymlinks(filepath.Join(v.folders[version], binary))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	got, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil || got != want {
+		v.t.Fatalf("process %d is %s (%v), want %s", pid, got, err, want)
+	}
+}
+
+// buildPrevious returns the folder of the binaries of the previous version, which
+// it builds once per commit and machine. What is missing for that is said, and
+// fails the test: to skip it would hide that an upgrade was not tried.
+func buildPrevious(t *testing.T) string {
+	t.Helper()
+	pinned, err := os.ReadFile(filepath.Join(root(t), previousFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := strings.TrimSpace(string(pinned))
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatalf("the binaries of the previous version are kept in the user's cache folder: %v", err)
+	}
+	folder := filepath.Join(cache, "nstance", "binaries", commit)
+	if _, err := os.Stat(folder); err == nil {
+		return folder
+	}
+	if out, err := run(root(t), "git", "cat-file", "-e", commit+"^{commit}"); err != nil {
+		t.Fatalf("commit %q of %s is not in this clone, so the previous version can't be built (%v: %s).\n"+
+			"Fetch it: git fetch --unshallow (or git fetch origin %s)", commit, previousFile, err, out, commit)
+	}
+	source := t.TempDir()
+	archive := filepath.Join(t.TempDir(), "source.tar")
+	if out, err := run(root(t), "git", "archive", "--format=tar", "--output", archive, commit); err != nil {
+		t.Fatalf("git archive %s: %v\n%s", commit, err, out)
+	}
+	if out, err := run(source, "tar", "xf", archive); err != nil {
+		t.Fatalf("unpack %s: %v\n%s", commit, err, out)
+	}
+	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// Whole or not at all: a folder of that name is complete.
+	built, err := os.MkdirTemp(filepath.Dir(folder), "building-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(built)
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version=" + commit, "-o", built}
+	for _, binary := range product {
+		args = append(args, "./cmd/"+binary)
+	}
+	if out, err := run(source, "go", args...); err != nil {
+		t.Fatalf("build %s: %v\n%s", commit, err, out)
+	}
+	if err := os.Rename(built, folder); err != nil && !os.IsExist(err) {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func run(dir, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	return string(bytes.TrimSpace(out)), err
+}
