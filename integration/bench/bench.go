@@ -20,6 +20,8 @@ type bench struct {
 	profiles string // kept when something is in it
 	progress io.Writer
 	idle     *child
+
+	siegeTime time.Duration // how long each attack of the row siege lasts
 }
 
 func newBench(progress io.Writer) (*bench, error) {

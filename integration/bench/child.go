@@ -105,12 +105,19 @@ func (c *child) ask(ctx context.Context, command string, patience time.Duration)
 
 // await returns the first event of a kind that happened after since.
 func (c *child) await(ctx context.Context, kind string, since time.Time, patience time.Duration) (event, error) {
+	return c.awaitBegun(ctx, kind, "", since, patience)
+}
+
+// awaitBegun is await for an event whose text begins so. Events of things that
+// happen at the same time are not told in their order, so whoever wants one of
+// several asks for it and does not go through them one after another.
+func (c *child) awaitBegun(ctx context.Context, kind, text string, since time.Time, patience time.Duration) (event, error) {
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {
 		c.mu.Lock()
 		for _, e := range c.events {
-			if e.Kind == kind && e.At.After(since) {
+			if e.Kind == kind && strings.HasPrefix(e.Text, text) && e.At.After(since) {
 				c.mu.Unlock()
 				return e, nil
 			}
@@ -122,7 +129,7 @@ func (c *child) await(ctx context.Context, kind string, since time.Time, patienc
 		case <-c.ended:
 			return event{}, fmt.Errorf("%s ended while %q was awaited:\n%s", c.name, kind, c.lastWords())
 		case <-late.C:
-			return event{}, fmt.Errorf("%s: no %q after %s:\n%s", c.name, kind, patience, c.lastWords())
+			return event{}, fmt.Errorf("%w: %s: no %q after %s:\n%s", errTooLate, c.name, strings.TrimSpace(kind+" "+text), patience, c.lastWords())
 		case <-ctx.Done():
 			return event{}, ctx.Err()
 		}

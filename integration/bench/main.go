@@ -5,6 +5,7 @@
 //
 //	go run ./integration/bench           every row
 //	go run ./integration/bench planner   a selection
+//	go run ./integration/bench -siege-time 10s siege
 //
 // What has to be an operating-system process of its own, because its memory, its
 // CPU time or its death is what is measured, is this same binary started again
@@ -13,6 +14,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -21,6 +23,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func main() {
@@ -43,7 +46,12 @@ func main() {
 // run measures the rows that names select (none: all of them) and prints what
 // was measured even if some rows could not be.
 func run(ctx context.Context, names []string, out, progress io.Writer) error {
-	selected, err := choose(rows(), names)
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	siegeTime := flags.Duration("siege-time", time.Minute, "how long each attack of the row siege lasts")
+	if err := flags.Parse(names); err != nil {
+		return err
+	}
+	selected, err := choose(rows(), flags.Args())
 	if err != nil {
 		return err
 	}
@@ -52,6 +60,7 @@ func run(ctx context.Context, names []string, out, progress io.Writer) error {
 		return err
 	}
 	defer b.close()
+	b.siegeTime = *siegeTime
 	b.describeMachine(ctx)
 	var all []figure
 	var failed []string

@@ -152,6 +152,10 @@ func (p *performer) obey(ctx context.Context) {
 }
 
 func (p *performer) do(command string) error {
+	if id, kill := strings.CutPrefix(command, "kill "); kill {
+		p.machines.world.Kill(fleet.InstanceID(id))
+		return nil
+	}
 	switch command {
 	case "cpu":
 		used, err := cpuTime()

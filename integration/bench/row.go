@@ -26,6 +26,7 @@ func rows() []row {
 		{name: "failover", what: "handover and kill, 200 instances on dev-s3", run: measureFailover},
 		{name: "frozen", what: "the leader stopped and continued, 200 instances on dev-s3", run: measureFrozen},
 		{name: "connected", what: "agents over mutual TLS, three streams each", run: measureConnected},
+		{name: "siege", what: "1,000 agents while strangers attack from four addresses", run: measureSiege},
 		{name: "footprint", what: "real binaries: idle RSS, compressed size", run: measureFootprint},
 		{name: "idle", what: "object-storage requests of an idle shard", run: measureIdle, background: startIdle},
 	}
