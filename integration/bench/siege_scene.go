@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -111,8 +112,26 @@ func (s *siege) people(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.operator, err = newOperator(ca, k.Addrs.Operator)
-	return err
+	if s.operator, err = newOperator(ca, k.Addrs.Operator); err != nil {
+		return err
+	}
+	return s.heard(ctx)
+}
+
+// heard waits until the server has a report of every healthy agent: what the
+// agents have sent may still be on its way.
+func (s *siege) heard(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		late, err := s.late(ctx)
+		if err == nil && late < siegeReports {
+			return nil
+		}
+		if pause(ctx, 200*time.Millisecond) != nil {
+			return errors.Join(fmt.Errorf("not all agents were heard within a minute: one is late by %s", late), err)
+		}
+	}
 }
 
 // attack starts an attack on servers, from a process of its own.

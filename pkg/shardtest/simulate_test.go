@@ -35,6 +35,9 @@ const (
 	failures = 3
 )
 
+// progress is how often a long run says how far it is.
+const progress = 30 * time.Second
+
 // simulate lives through a seed in a bubble of its own.
 func simulate(t *testing.T, seed uint64, dir string, logs bool) (out shardtest.Outcome) {
 	watchdog := time.AfterFunc(hung, func() { panic(fmt.Sprintf("seed %d takes longer than %s: %s", seed, hung, replay(seed))) })
@@ -64,6 +67,8 @@ type run struct {
 	failed int
 	done   int
 	lasted time.Duration
+
+	began, said time.Time
 }
 
 func (r *run) take() (seed uint64, ok bool) {
@@ -86,7 +91,15 @@ func (r *run) finish(t *testing.T, seed uint64, out shardtest.Outcome) {
 		r.failed++
 		t.Errorf("seed %d:\n%s\n\n%s\nreplay: %s", seed, strings.Join(out.Problems, "\n"), out.Timeline, replay(seed))
 	}
+	if now := time.Now(); *simFigure && (len(out.Problems) > 0 || now.Sub(r.said) > progress) {
+		r.said = now
+		fmt.Fprintf(os.Stderr, "seed %d: %d done, %d to go, %d failed, %.0f simulated hours a minute\n",
+			seed, r.done, r.left, r.failed, r.perMinute(now))
+	}
 }
+
+// perMinute is how many hours of a shard's life were simulated in a minute.
+func (r *run) perMinute(now time.Time) float64 { return r.lasted.Hours() / now.Sub(r.began).Minutes() }
 
 func TestSimulation(t *testing.T) {
 	if *simSeed != 0 {
@@ -97,7 +110,8 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	r, began := &run{next: *simFirst, left: *simSeeds}, time.Now()
+	began := time.Now()
+	r := &run{next: *simFirst, left: *simSeeds, began: began, said: began}
 	t.Run("seeds", func(t *testing.T) {
 		for n := range runtime.GOMAXPROCS(0) {
 			t.Run(fmt.Sprint("worker ", n), func(t *testing.T) {
@@ -109,10 +123,10 @@ func TestSimulation(t *testing.T) {
 			})
 		}
 	})
-	took := time.Since(began)
-	t.Logf("%d seeds: %s of a shard's life in %s", r.done, r.lasted.Round(time.Second), took.Round(time.Millisecond))
+	end := time.Now()
+	t.Logf("%d seeds: %s of a shard's life in %s", r.done, r.lasted.Round(time.Second), end.Sub(began).Round(time.Millisecond))
 	if *simFigure {
-		figure(t, r.lasted.Hours()/took.Minutes(), r.done)
+		figure(t, r.perMinute(end), r.done)
 	}
 }
 
