@@ -103,7 +103,7 @@ func (c *crossing) renewCertificate() {
 func (c *crossing) callAsAgent() {
 	absent := newID(c.t, "knd")
 	as := func(id fleet.InstanceID) error {
-		return c.call(c.p, c.method, issue(c.t, c.trust().CA, pki.RoleAgent, c.a, id, time.Hour))
+		return c.call(c.p, c.method, issue(c.t, c.trust().CA, pki.RoleAgent, c.a, id, time.Hour), codes.Unauthenticated)
 	}
 	c.alike(codes.Unauthenticated, string(c.runs), as(c.runs), string(absent), as(absent))
 }
@@ -111,8 +111,8 @@ func (c *crossing) callAsAgent() {
 // callForDefault: what shows the whole shard is for tenant default alone.
 func (c *crossing) callForDefault() {
 	_, pair := c.operator(c.a)
-	err := c.call(c.p, c.method, pair)
-	if want := map[bool]codes.Code{true: codes.OK, false: codes.PermissionDenied}[c.a == "default"]; status.Code(err) != want {
+	want := map[bool]codes.Code{true: codes.OK, false: codes.PermissionDenied}[c.a == "default"]
+	if err := c.call(c.p, c.method, pair, want); status.Code(err) != want {
 		c.t.Errorf("answered %v, want %s", err, want)
 	}
 }
