@@ -24,48 +24,49 @@ const proto = "proto/nstance/v1"
 // only: a room that needs one beside or above it declares an interface instead.
 func rooms() map[string][]string {
 	ports := map[string][]string{
-		proto:        {},
-		"pkg/fleet":  {},
-		"pkg/pki":    {"pkg/fleet"},
-		"pkg/nonce":  {"pkg/fleet"},
-		"pkg/object": {},
-		"pkg/record": {},
-		"pkg/watch":  {},
-		"pkg/files":  {},
+		proto:                  {},
+		"pkg/fleet":            {},
+		"pkg/pki":              {"pkg/fleet"},
+		"pkg/nonce":            {"pkg/fleet"},
+		"pkg/object":           {},
+		"pkg/record":           {},
+		"pkg/retry":            {},
+		"pkg/server/broadcast": {},
+		"pkg/files":            {},
 
-		"pkg/config":   {"pkg/files", "pkg/fleet", "pkg/record"},
-		"pkg/plan":     {"pkg/fleet"},
-		"pkg/provider": {"pkg/fleet"},
-		"pkg/images":   {"pkg/provider"},
-		"pkg/secrets":  {"pkg/object", "pkg/pki"},
-		"pkg/election": {"pkg/object"},
-		"pkg/ledger":   {"pkg/fleet", "pkg/object", "pkg/record"},
-		"pkg/rpc":      {"pkg/pki", proto},
+		"pkg/config":          {"pkg/files", "pkg/fleet", "pkg/record"},
+		"pkg/server/plan":     {"pkg/fleet"},
+		"pkg/provider":        {"pkg/fleet"},
+		"pkg/server/images":   {"pkg/provider"},
+		"pkg/secrets":         {"pkg/object", "pkg/pki"},
+		"pkg/server/election": {"pkg/object"},
+		"pkg/server/ledger":   {"pkg/fleet", "pkg/object", "pkg/record"},
+		"pkg/rpc":             {"pkg/pki", proto},
 
-		"pkg/reconcile":  {"pkg/fleet", "pkg/plan", "pkg/provider"},
-		"pkg/agent":      {"pkg/agent/spot", "pkg/files", "pkg/fleet", "pkg/pki", "pkg/rpc", proto},
-		"pkg/agent/spot": {},
-		"pkg/admin":      {"pkg/fleet", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/rpc", "pkg/secrets", proto},
-		"pkg/admin/cli":  {"pkg/admin", "pkg/config", "pkg/fleet", "pkg/secrets"},
+		"pkg/server/reconcile": {"pkg/fleet", "pkg/server/plan", "pkg/provider"},
+		"pkg/agent":            {"pkg/agent/spot", "pkg/files", "pkg/fleet", "pkg/pki", "pkg/rpc", proto},
+		"pkg/agent/spot":       {"pkg/fleet"},
+		"pkg/admin":            {"pkg/fleet", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/rpc", "pkg/secrets", proto},
+		"pkg/admin/cli":        {"pkg/admin", "pkg/config", "pkg/fleet", "pkg/secrets"},
 
-		"pkg/server/delivery":     {"pkg/config", "pkg/files", "pkg/fleet", "pkg/ledger", "pkg/object", "pkg/pki"},
+		"pkg/server/delivery":     {"pkg/config", "pkg/files", "pkg/fleet", "pkg/server/ledger", "pkg/object", "pkg/pki"},
 		"pkg/server/agents":       {"pkg/files", "pkg/fleet", "pkg/rpc", "pkg/server/delivery", proto},
-		"pkg/server/operators":    {"pkg/fleet", "pkg/rpc", "pkg/watch", proto},
+		"pkg/server/operators":    {"pkg/fleet", "pkg/rpc", "pkg/server/broadcast", proto},
 		"pkg/server/registration": {"pkg/fleet", "pkg/nonce", "pkg/pki", "pkg/rpc", proto},
 		"pkg/server/renewal":      {"pkg/pki", "pkg/rpc", proto},
 		"pkg/server/roster":       {"pkg/fleet", "pkg/object", "pkg/pki", "pkg/record", "pkg/rpc"},
 		"pkg/server": {
-			"pkg/config", "pkg/election", "pkg/fleet", "pkg/images", "pkg/ledger", "pkg/nonce", "pkg/object", "pkg/object/bucket",
-			"pkg/pki", "pkg/plan", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/reconcile", "pkg/record", "pkg/rpc", "pkg/secrets",
+			"pkg/config", "pkg/server/election", "pkg/fleet", "pkg/server/images", "pkg/server/ledger", "pkg/nonce", "pkg/object", "pkg/object/bucket",
+			"pkg/pki", "pkg/server/plan", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/server/reconcile", "pkg/record", "pkg/rpc", "pkg/secrets",
 			"pkg/server/agents", "pkg/server/delivery", "pkg/server/operators", "pkg/server/registration", "pkg/server/renewal",
-			"pkg/server/roster", "pkg/watch", proto,
+			"pkg/server/roster", "pkg/server/broadcast", proto,
 		},
 
 		"pkg/object/bucket": {"pkg/object", "pkg/object/dir", "pkg/object/s3"},
 
 		"pkg/shardtest": {
-			"pkg/agent", "pkg/config", "pkg/election", "pkg/fleet", "pkg/object", "pkg/object/mem", "pkg/object/objecttest", "pkg/pki",
-			"pkg/plan", "pkg/provider", "pkg/provider/fake", "pkg/rpc", "pkg/secrets", "pkg/server", proto,
+			"pkg/agent", "pkg/config", "pkg/server/election", "pkg/fleet", "pkg/object", "pkg/object/mem", "pkg/object/objecttest", "pkg/pki",
+			"pkg/server/plan", "pkg/provider", "pkg/provider/fake", "pkg/rpc", "pkg/secrets", "pkg/server", proto,
 		},
 
 		"pkg/dev/s3":    {"pkg/object"},
@@ -104,12 +105,12 @@ func libraries() map[string][]string {
 		"github.com/containerd/errdefs":             {"pkg/provider/docker"},
 		"github.com/minio/minio-go/v7":              {"pkg/object/s3"},
 		"github.com/johannesboyne/gofakes3":         {"pkg/dev/s3"},
-		"github.com/ncruces/go-sqlite3":             {"pkg/ledger"},
-		"golang.org/x/sync":                         {"pkg/ledger", "pkg/server", "pkg/server/delivery", "pkg/server/roster"},
-		"golang.org/x/time":                         {"pkg/reconcile"},
+		"github.com/ncruces/go-sqlite3":             {"pkg/server/ledger"},
+		"golang.org/x/sync":                         {"pkg/server/ledger", "pkg/server", "pkg/server/delivery", "pkg/server/roster"},
+		"golang.org/x/time":                         {"pkg/server/reconcile"},
 		"github.com/golang-jwt/jwt/v5":              {"pkg/nonce"},
 		"github.com/spiffe/go-spiffe/v2":            {"pkg/pki"},
-		"github.com/tailscale/hujson":               {"pkg/config", "pkg/ledger"}, // texts that people edit too
+		"github.com/tailscale/hujson":               {"pkg/config", "pkg/server/ledger"}, // texts that people edit too
 		"sigs.k8s.io/yaml":                          {"pkg/admin/cli"},
 		"github.com/shirou/gopsutil/v4":             {"pkg/agent", "pkg/dev/stack"}, // what a machine and a process are like
 		"github.com/spf13/cobra":                    {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-s3"},
@@ -175,7 +176,7 @@ func TestImports(t *testing.T) {
 			}
 			lib := modules[imported]
 			if imported == "database/sql" {
-				t.Errorf("%s imports database/sql: only pkg/ledger keeps a cache, and speaks to SQLite itself", room)
+				t.Errorf("%s imports database/sql: only pkg/server/ledger keeps a cache, and speaks to SQLite itself", room)
 			}
 			if lib == "" {
 				continue // the standard library

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/plan"
+	"github.com/nstance/nstance/pkg/server/plan"
 )
 
 // measurePlanner times the decision about one group: all well, and with one

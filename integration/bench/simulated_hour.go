@@ -13,9 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nstance/nstance/pkg/election"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
+	"github.com/nstance/nstance/pkg/server/election"
 	"golang.org/x/sync/errgroup"
 )
 

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nstance/nstance/pkg/agent/spot"
+	"github.com/nstance/nstance/pkg/fleet"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -24,7 +25,7 @@ func (a *agent) watchForNotice(ctx context.Context) {
 		Provider: a.config.Provider, Interval: a.config.SpotPollInterval,
 		AWSEndpoint: a.config.AWSMetadata, GCPHost: a.config.GCPMetadata,
 		Dialer: a.config.Dialer, Now: a.config.Now, Logger: a.config.Logger,
-		Noticed: func(n spot.Notice) {
+		Noticed: func(n fleet.Notice) {
 			said := &nstancev1.TerminationNotice{Source: n.Source, Action: n.Action}
 			if !n.At.IsZero() {
 				said.At = timestamppb.New(n.At)

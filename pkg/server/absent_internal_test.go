@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/ledger"
+	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
 // slowStore is a store that counts how often it is asked.

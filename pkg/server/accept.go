@@ -7,7 +7,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/reconcile"
+	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
 // This file is how a static config becomes the one that runs. All that a later
@@ -50,7 +50,7 @@ func (t *term) acceptLate() error {
 		return nil
 	}
 	if err = t.accept(t.ctx, c, t.swapBetweenPasses(c.shard)); err != nil && t.ctx.Err() == nil {
-		t.troubles.report(reconcile.Problem{At: t.server.cfg.Now(), Reason: reconcile.ReasonStorage, Message: err.Error()})
+		t.troubles.report(fleet.Problem{At: t.server.cfg.Now(), Reason: reconcile.ReasonStorage, Message: err.Error()})
 	}
 	return err
 }

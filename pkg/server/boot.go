@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/ledger"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
 // bootUntilReady boots, again and again if need be, in the same process: a

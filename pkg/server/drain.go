@@ -5,8 +5,8 @@ import (
 	"errors"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/ledger"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
 // errSettled says that a record holds already what it was to be told.

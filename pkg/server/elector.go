@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/nstance/nstance/pkg/election"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/server/election"
 )
 
 func (s *Server) openElector() error {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nstance/nstance/pkg/election"
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/election"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 

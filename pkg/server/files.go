@@ -7,9 +7,8 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/ledger"
-	"github.com/nstance/nstance/pkg/reconcile"
 	"github.com/nstance/nstance/pkg/server/delivery"
+	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
 // This file is what a term offers to its delivery of files.
@@ -18,12 +17,9 @@ func (t *term) deliveryConfig() delivery.Config {
 	s := t.server
 	return delivery.Config{
 		Shard: deliveryShard{t}, CA: s.trust.CA, Secrets: s.secrets, Storage: s.store,
-		Log: t.logCertificates,
-		Report: func(p delivery.Problem) {
-			t.troubles.report(reconcile.Problem{At: p.At, Reason: p.Reason, Message: p.Message, Group: p.Group})
-		},
-		Settled: t.troubles.delivered,
-		Now:     s.cfg.Now, Random: s.cfg.Random,
+		Log:    t.logCertificates,
+		Report: t.troubles.report, Settled: t.troubles.delivered,
+		Now: s.cfg.Now, Random: s.cfg.Random,
 	}
 }
 
@@ -95,7 +91,7 @@ func addresses(ips []string) (ip4, ip6 string) {
 const filesTroubleLife = time.Hour
 
 // filesFail reports whether a problem keeps files from instances that are there.
-func filesFail(p reconcile.Problem, now time.Time) bool {
+func filesFail(p fleet.Problem, now time.Time) bool {
 	return p.Reason == delivery.ReasonFiles && now.Sub(p.At) < filesTroubleLife
 }
 

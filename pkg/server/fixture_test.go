@@ -15,9 +15,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
-	"github.com/nstance/nstance/pkg/election"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/ledger"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
 	"github.com/nstance/nstance/pkg/object/objecttest"
@@ -25,6 +23,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/secrets"
 	"github.com/nstance/nstance/pkg/server"
+	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
 const (

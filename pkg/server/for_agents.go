@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/plan"
-	"github.com/nstance/nstance/pkg/reconcile"
 	"github.com/nstance/nstance/pkg/server/agents"
 )
 
@@ -25,13 +23,7 @@ func (s agentShard) AgentDisconnected(id fleet.InstanceID, at time.Time) {
 	s.loop.AgentDisconnected(id, at)
 }
 
-func (s agentShard) AgentReported(id fleet.InstanceID, r agents.Report) {
-	report := reconcile.Report{At: r.At, ReportInterval: r.ReportInterval, ShuttingDown: r.ShuttingDown}
-	if r.Notice != nil {
-		report.Notice = &plan.Notice{At: r.Notice.At}
-	}
-	s.loop.AgentReport(id, report)
-}
+func (s agentShard) AgentReported(id fleet.InstanceID, r fleet.Report) { s.loop.AgentReport(id, r) }
 
 func (s agentShard) Gone(id fleet.InstanceID) bool {
 	i, ok := s.ledger.Get(id)

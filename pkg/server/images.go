@@ -5,9 +5,8 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/images"
 	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/reconcile"
+	"github.com/nstance/nstance/pkg/server/images"
 )
 
 // ReasonImage is the reason of problems with looking up machine images.
@@ -22,7 +21,7 @@ func (t *term) newImages() *images.Cache {
 		Interval: func() time.Duration { return time.Duration(t.static.shard().Server.ImageRefreshInterval) },
 		Timeout:  t.requestTimeout,
 		Report: func(_ string, err error) {
-			t.troubles.report(reconcile.Problem{At: s.cfg.Now(), Reason: ReasonImage, Message: err.Error()})
+			t.troubles.report(fleet.Problem{At: s.cfg.Now(), Reason: ReasonImage, Message: err.Error()})
 		},
 		Logger: s.cfg.Logger,
 	})

@@ -9,7 +9,6 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
-	"github.com/nstance/nstance/pkg/reconcile"
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
@@ -40,7 +39,7 @@ func (t *term) tellOfInvalidConfig() {
 	if !c.fromApplied {
 		return
 	}
-	t.troubles.report(reconcile.Problem{
+	t.troubles.report(fleet.Problem{
 		At: t.server.cfg.Now(), Reason: ReasonConfig,
 		Message: fmt.Sprintf("%s can't run, the last accepted config does: %.1000s", configKey(t.server.cfg.Shard), c.problems.Error()),
 	})

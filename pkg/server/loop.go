@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
-	"github.com/nstance/nstance/pkg/election"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/ledger"
-	"github.com/nstance/nstance/pkg/plan"
-	"github.com/nstance/nstance/pkg/reconcile"
+	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/ledger"
+	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
 // This file is what a term offers to its loop.

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/ledger"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/ledger"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/structpb"

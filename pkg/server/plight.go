@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
-	"github.com/nstance/nstance/pkg/election"
-	"github.com/nstance/nstance/pkg/reconcile"
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/election"
 )
 
 // ReasonStuck is the reason of the problem that the leader can't act.
@@ -52,7 +52,7 @@ func (s *Server) tell(p election.Plight) {
 	}
 	s.ready.Note(text)
 	s.stuck.Store(text)
-	problem := reconcile.Problem{At: s.cfg.Now(), Reason: ReasonStuck, Message: text}
+	problem := fleet.Problem{At: s.cfg.Now(), Reason: ReasonStuck, Message: text}
 	if t != nil {
 		t.troubles.report(problem)
 		return

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nstance/nstance/pkg/election"
 	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/server/election"
 )
 
 // accounted is the store with each read noted, so that a leader for whom nothing

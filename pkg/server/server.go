@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
-	"github.com/nstance/nstance/pkg/election"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/ledger"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/secrets"
+	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
 // Server is one running server. Its fields are set in the order of the boot and

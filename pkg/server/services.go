@@ -13,10 +13,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nstance/nstance/pkg/election"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/agents"
+	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/operators"
 	"github.com/nstance/nstance/pkg/server/registration"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"

@@ -9,14 +9,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nstance/nstance/pkg/election"
-	"github.com/nstance/nstance/pkg/images"
-	"github.com/nstance/nstance/pkg/ledger"
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/reconcile"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/delivery"
+	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/images"
+	"github.com/nstance/nstance/pkg/server/ledger"
 	"github.com/nstance/nstance/pkg/server/operators"
+	"github.com/nstance/nstance/pkg/server/reconcile"
 	"github.com/nstance/nstance/pkg/server/roster"
 )
 
@@ -155,7 +156,7 @@ const (
 // tellOfGroups reports what is wrong with the definitions of dynamic groups.
 func (t *term) tellOfGroups() {
 	for _, p := range t.wanted.Problems() {
-		t.troubles.report(reconcile.Problem{At: t.server.cfg.Now(), Reason: ReasonGroups, Message: p.String(), Group: groupIn(p.Path)})
+		t.troubles.report(fleet.Problem{At: t.server.cfg.Now(), Reason: ReasonGroups, Message: p.String(), Group: groupIn(p.Path)})
 	}
 }
 

@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/reconcile"
+	"github.com/nstance/nstance/pkg/server/broadcast"
 	"github.com/nstance/nstance/pkg/server/delivery"
-	"github.com/nstance/nstance/pkg/server/operators"
-	"github.com/nstance/nstance/pkg/watch"
+	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
 // troubles are the last problem of each group, until it is over: an instance of
@@ -20,22 +19,22 @@ import (
 // shardTroubleLife.
 type troubles struct {
 	log  *slog.Logger
-	feed watch.Feed[operators.Problem]
+	feed broadcast.Feed[fleet.Problem]
 	told func(fleet.GroupKey) // after each report
 
 	mu   sync.Mutex
-	last map[fleet.GroupKey]reconcile.Problem
+	last map[fleet.GroupKey]fleet.Problem
 }
 
 func newTroubles(log *slog.Logger) *troubles {
-	return &troubles{log: log, told: func(fleet.GroupKey) {}, last: map[fleet.GroupKey]reconcile.Problem{}}
+	return &troubles{log: log, told: func(fleet.GroupKey) {}, last: map[fleet.GroupKey]fleet.Problem{}}
 }
 
 // shardTroubleLife outlasts the pause between two attempts at whatever failed.
 const shardTroubleLife = 5 * time.Minute
 
 // report logs a problem and keeps it for those who ask.
-func (t *troubles) report(p reconcile.Problem) {
+func (t *troubles) report(p fleet.Problem) {
 	attrs := []any{slog.String("reason", p.Reason), slog.String("problem", p.Message)}
 	if p.Group != (fleet.GroupKey{}) {
 		attrs = append(attrs, slog.String("group", p.Group.String()))
@@ -48,7 +47,7 @@ func (t *troubles) report(p reconcile.Problem) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last[p.Group] = p
-	t.feed.Publish(problemOf(p))
+	t.feed.Publish(p)
 }
 
 // progress hears that an instance of the group changed.
@@ -100,17 +99,17 @@ func attemptedAt(i fleet.Instance) time.Time {
 }
 
 // of returns the group's problem; none is the zero value.
-func (t *troubles) of(key fleet.GroupKey) reconcile.Problem {
+func (t *troubles) of(key fleet.GroupKey) fleet.Problem {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.last[key]
 }
 
 // ofShard returns the whole shard's problem at a time; none is the zero value.
-func (t *troubles) ofShard(now time.Time) reconcile.Problem {
+func (t *troubles) ofShard(now time.Time) fleet.Problem {
 	p := t.of(fleet.GroupKey{})
 	if now.Sub(p.At) > shardTroubleLife {
-		return reconcile.Problem{}
+		return fleet.Problem{}
 	}
 	return p
 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/nstance/nstance/pkg/config"
-	"github.com/nstance/nstance/pkg/election"
 	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/server/election"
 )
 
 // versioned is what a term knows of the newest version of an object that leaders

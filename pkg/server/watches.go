@@ -9,10 +9,10 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/reconcile"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/broadcast"
 	"github.com/nstance/nstance/pkg/server/operators"
-	"github.com/nstance/nstance/pkg/watch"
+	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
 // maxConfigProblems is how many problems of the static config are told to who
@@ -57,9 +57,9 @@ func (s *Server) watches() (*operators.Watches, error) {
 // problems joins a reader for the problems of a tenant's groups, those that last
 // first. What concerns the shard may name anybody's machines, so it is for tenant
 // default alone.
-func (t *term) problems(tenant string) *watch.Reader[operators.Problem] {
+func (t *term) problems(tenant string) *broadcast.Reader[fleet.Problem] {
 	t.forgetTroubles() // an attempt for a group that is no more may have failed since
-	var held []operators.Problem
+	var held []fleet.Problem
 	if tenant == fleet.DefaultTenant {
 		held = t.standing()
 	}
@@ -69,14 +69,14 @@ func (t *term) problems(tenant string) *watch.Reader[operators.Problem] {
 // standing are the problems of the shard that last although nobody reports them
 // again and again: why nothing is changed, and why the config in storage does not
 // run.
-func (t *term) standing() (out []operators.Problem) {
+func (t *term) standing() (out []fleet.Problem) {
 	now := t.server.cfg.Now()
 	if held := t.loop.Held(); held != "" {
-		out = append(out, operators.Problem{At: now, Reason: reconcile.ReasonOrphans, Message: held})
+		out = append(out, fleet.Problem{At: now, Reason: reconcile.ReasonOrphans, Message: held})
 	}
 	// Told of now and then, it may have given way to another problem meanwhile.
 	if stuck, _ := t.server.stuck.Load().(string); stuck != "" && t.troubles.of(fleet.GroupKey{}).Reason != ReasonStuck {
-		out = append(out, operators.Problem{At: now, Reason: ReasonStuck, Message: stuck})
+		out = append(out, fleet.Problem{At: now, Reason: ReasonStuck, Message: stuck})
 	}
 	static := operatorShard{t}.Config()
 	if !static.RunningApplied {
@@ -87,30 +87,30 @@ func (t *term) standing() (out []operators.Problem) {
 		if v.Field != "" {
 			message = v.Field + ": " + message
 		}
-		out = append(out, operators.Problem{At: now, Reason: ReasonConfig, Message: message})
+		out = append(out, fleet.Problem{At: now, Reason: ReasonConfig, Message: message})
 	}
 	return out
 }
 
 // follow joins a reader for a tenant's problems: those that stand by the word of
 // others, those that were reported and last, and then all that are reported.
-func (t *troubles) follow(tenant string, now time.Time, standing []operators.Problem) *watch.Reader[operators.Problem] {
-	mine := func(p operators.Problem) bool {
+func (t *troubles) follow(tenant string, now time.Time, standing []fleet.Problem) *broadcast.Reader[fleet.Problem] {
+	mine := func(p fleet.Problem) bool {
 		return p.Group.Tenant == tenant || p.Group == (fleet.GroupKey{}) && tenant == fleet.DefaultTenant
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	first := standing
 	for _, last := range t.last {
-		p := problemOf(last)
+		p := last
 		ofShard := p.Group == (fleet.GroupKey{})
-		stands := func(q operators.Problem) bool { return ofShard && q.Reason == p.Reason }
+		stands := func(q fleet.Problem) bool { return ofShard && q.Reason == p.Reason }
 		over := ofShard && now.Sub(p.At) > shardTroubleLife
 		if mine(p) && !over && !slices.ContainsFunc(standing, stands) {
 			first = append(first, p)
 		}
 	}
-	slices.SortStableFunc(first, func(a, b operators.Problem) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(first, func(a, b fleet.Problem) int { return a.At.Compare(b.At) })
 	return t.feed.Subscribe(mine, first, operators.MaxPendingProblems)
 }
 
@@ -123,7 +123,7 @@ func (t *troubles) mended(still config.Problems) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	maps.DeleteFunc(t.last, func(key fleet.GroupKey, p reconcile.Problem) bool { return p.Reason == ReasonGroups && !wrong[key] })
+	maps.DeleteFunc(t.last, func(key fleet.GroupKey, p fleet.Problem) bool { return p.Reason == ReasonGroups && !wrong[key] })
 }
 
 // groupIn is the group that a field belongs to, such as groups.prod.web.size; zero
@@ -134,10 +134,6 @@ func groupIn(path string) fleet.GroupKey {
 		return fleet.GroupKey{}
 	}
 	return fleet.GroupKey{Tenant: parts[1], Name: parts[2]}
-}
-
-func problemOf(p reconcile.Problem) operators.Problem {
-	return operators.Problem{At: p.At, Reason: p.Reason, Message: p.Message, Group: p.Group, Instance: p.Instance}
 }
 
 // forgetTroubles drops the problems of all groups that are no more.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nstance/nstance/pkg/election"
+	"github.com/nstance/nstance/pkg/server/election"
 )
 
 // writeGrace is how long a store write that is under way may go on after its

@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"github.com/nstance/nstance/pkg/config"
-	"github.com/nstance/nstance/pkg/election"
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/election"
 )
 
 // book is what the simulation knows for certain: every write that the store

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/plan"
+	"github.com/nstance/nstance/pkg/server/plan"
 )
 
 func (b *book) wroteInstance(key string, body []byte) {

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
 )
 
 // aws is the EC2 instance metadata service, version 2: every question needs a
@@ -55,15 +57,15 @@ func (a *aws) reclaimable(ctx context.Context) (bool, error) {
 	}
 }
 
-func (a *aws) look(ctx context.Context) (Notice, bool, error) {
+func (a *aws) look(ctx context.Context) (fleet.Notice, bool, error) {
 	got, err := a.get(ctx, awsActionPath)
 	switch {
 	case err != nil:
-		return Notice{}, false, err
+		return fleet.Notice{}, false, err
 	case got.code == http.StatusNotFound:
-		return Notice{}, false, nil
+		return fleet.Notice{}, false, nil
 	case got.code != http.StatusOK:
-		return Notice{}, false, got.unexpected(awsActionPath)
+		return fleet.Notice{}, false, got.unexpected(awsActionPath)
 	}
 	n, err := ParseAction([]byte(got.body))
 	return n, err == nil, err
@@ -119,23 +121,23 @@ func (a *aws) url(path string) string {
 // ParseAction reads the notice that AWS puts into instance-action: an object with
 // action, which is terminate, stop or hibernate, and time. A time that is missing
 // or can't be read does not make the notice less true.
-func ParseAction(data []byte) (Notice, error) {
+func ParseAction(data []byte) (fleet.Notice, error) {
 	if len(data) > maxAnswer {
-		return Notice{}, fmt.Errorf("read the notice: %d bytes, want at most %d", len(data), maxAnswer)
+		return fleet.Notice{}, fmt.Errorf("read the notice: %d bytes, want at most %d", len(data), maxAnswer)
 	}
 	var said struct {
 		Action string `json:"action"`
 		Time   any    `json:"time"`
 	}
 	if err := json.Unmarshal(data, &said); err != nil {
-		return Notice{}, errors.New("read the notice: not a JSON object with a string action")
+		return fleet.Notice{}, errors.New("read the notice: not a JSON object with a string action")
 	}
 	switch said.Action {
 	case "terminate", "stop", "hibernate":
 	default:
-		return Notice{}, fmt.Errorf("read the notice: action %.40q is not known: want terminate, stop or hibernate", said.Action)
+		return fleet.Notice{}, fmt.Errorf("read the notice: action %.40q is not known: want terminate, stop or hibernate", said.Action)
 	}
-	n := Notice{Source: awsSource, Action: said.Action}
+	n := fleet.Notice{Source: awsSource, Action: said.Action}
 	text, _ := said.Time.(string)
 	if at, err := time.Parse(time.RFC3339, text); err == nil && at.Year() >= 1970 && at.Year() <= 9999 {
 		n.At = at.UTC()

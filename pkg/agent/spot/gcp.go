@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
 )
 
 // gcp is the metadata server of Compute Engine.
@@ -51,12 +53,12 @@ func (g *gcp) reclaimable(ctx context.Context) (bool, error) {
 	return got.body == "SPOT", nil
 }
 
-func (g *gcp) look(ctx context.Context) (Notice, bool, error) {
+func (g *gcp) look(ctx context.Context) (fleet.Notice, bool, error) {
 	preempted, err := g.isTrue(ctx, gcpPreempted)
 	if err != nil || !preempted {
-		return Notice{}, false, err
+		return fleet.Notice{}, false, err
 	}
-	return Notice{Source: gcpSource, Action: gcpPreemption, At: g.now().Add(gcpWarning).UTC()}, true, nil
+	return fleet.Notice{Source: gcpSource, Action: gcpPreemption, At: g.now().Add(gcpWarning).UTC()}, true, nil
 }
 
 func (g *gcp) isTrue(ctx context.Context, path string) (bool, error) {

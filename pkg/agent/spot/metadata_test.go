@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/nstance/nstance/pkg/agent/spot"
+	"github.com/nstance/nstance/pkg/fleet"
 )
 
 const metadataAddr = "169.254.169.254:80"
@@ -139,7 +140,7 @@ type watching struct {
 	log  strings.Builder // only to be read when the bubble is at rest
 
 	mu      sync.Mutex
-	notices []spot.Notice
+	notices []fleet.Notice
 }
 
 func (m *metadata) watch(t *testing.T, provider string) *watching {
@@ -151,7 +152,7 @@ func (m *metadata) watch(t *testing.T, provider string) *watching {
 		spot.Watch(ctx, spot.Config{
 			Provider: provider, Interval: m.interval, Dialer: m.dial, Now: time.Now,
 			Logger: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
-			Noticed: func(n spot.Notice) {
+			Noticed: func(n fleet.Notice) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.notices = append(w.notices, n)
@@ -169,10 +170,10 @@ func (m *metadata) watch(t *testing.T, provider string) *watching {
 	return w
 }
 
-func (w *watching) seen() []spot.Notice {
+func (w *watching) seen() []fleet.Notice {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]spot.Notice(nil), w.notices...)
+	return append([]fleet.Notice(nil), w.notices...)
 }
 
 // over reports whether the watch has ended by itself.

@@ -20,14 +20,9 @@ import (
 	"log/slog"
 	"net"
 	"time"
-)
 
-// Notice is the announced end of this machine.
-type Notice struct {
-	Source string    // who announced it: aws-spot or gcp-preemption
-	Action string    // what will be done: terminate, stop or hibernate
-	At     time.Time // when; zero: not said
-}
+	"github.com/nstance/nstance/pkg/fleet"
+)
 
 // Config is what Watch needs.
 type Config struct {
@@ -42,7 +37,7 @@ type Config struct {
 	Dialer  func(ctx context.Context, addr string) (net.Conn, error)
 	Now     func() time.Time
 	Logger  *slog.Logger
-	Noticed func(Notice) // is told of a notice, and again when its time becomes known
+	Noticed func(fleet.Notice) // is told of a notice, and again when its time becomes known
 }
 
 // The times of the watch.
@@ -65,7 +60,7 @@ type cloud interface {
 	// An error means that this is not known.
 	reclaimable(ctx context.Context) (bool, error)
 	// look returns the notice, if there is one.
-	look(ctx context.Context) (n Notice, announced bool, err error)
+	look(ctx context.Context) (n fleet.Notice, announced bool, err error)
 }
 
 // Watch tells c.Noticed of the end of this machine, and returns when there is

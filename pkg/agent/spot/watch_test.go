@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/agent/spot"
+	"github.com/nstance/nstance/pkg/fleet"
 )
 
 const (
@@ -44,7 +45,7 @@ func TestNoticeOfAWS(t *testing.T) {
 				end := time.Now().Add(2 * time.Minute)
 				m.set(action, announce(end))
 				settle(2 * time.Second) // one interval
-				if got := w.seen(); len(got) != 1 || got[0] != (spot.Notice{Source: "aws-spot", Action: "terminate", At: end.UTC()}) {
+				if got := w.seen(); len(got) != 1 || got[0] != (fleet.Notice{Source: "aws-spot", Action: "terminate", At: end.UTC()}) {
 					t.Fatalf("noticed %v, want the end at %s", got, end)
 				}
 				settle(time.Minute)
@@ -377,7 +378,7 @@ func FuzzParseAction(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		n, err := spot.ParseAction(data)
 		if err != nil {
-			if n != (spot.Notice{}) {
+			if n != (fleet.Notice{}) {
 				t.Errorf("%q is an error and a notice: %v", data, n)
 			}
 			return

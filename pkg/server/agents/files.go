@@ -21,7 +21,7 @@ type Files interface {
 	Submit(id fleet.InstanceID, keys map[string]string) error
 	OpenFiles(id fleet.InstanceID, send func(delivery.Push) error) *delivery.Stream[delivery.Push]
 	CloseFiles(id fleet.InstanceID, s *delivery.Stream[delivery.Push])
-	Reported(id fleet.InstanceID, r delivery.Report)
+	Reported(id fleet.InstanceID, r delivery.FileReport)
 	Disconnected(id fleet.InstanceID)
 }
 
@@ -132,8 +132,8 @@ func send(stream nstancev1.AgentService_ReceiveFilesServer, p delivery.Push) err
 }
 
 // filesReport is what a report says of files, of as many as a set can have.
-func filesReport(m *nstancev1.ReportHealthRequest) delivery.Report {
-	r := delivery.Report{ConfigHash: m.GetConfigHash()}
+func filesReport(m *nstancev1.ReportHealthRequest) delivery.FileReport {
+	r := delivery.FileReport{ConfigHash: m.GetConfigHash()}
 	for _, f := range m.GetFiles()[:min(len(m.GetFiles()), files.MaxFiles)] {
 		st := delivery.FileStatus{Name: f.GetName(), Error: f.GetError(), SHA256: sum(f.GetSha256()), PublicKey: sum(f.GetPublicKeySha256())}
 		if f.GetNotAfter().IsValid() {

@@ -16,12 +16,12 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/ledger"
 	"github.com/nstance/nstance/pkg/object/mem"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/agents"
 	"github.com/nstance/nstance/pkg/server/delivery"
+	"github.com/nstance/nstance/pkg/server/ledger"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -76,7 +76,7 @@ func delivering(t *testing.T) *shard {
 	d, err := delivery.New(ctx, delivery.Config{
 		Shard: w, CA: ca, Secrets: w, Storage: mem.New(mem.Config{}),
 		Log:    func(context.Context, ledger.CertificateBatch) error { return nil },
-		Report: func(delivery.Problem) {}, Settled: func(fleet.GroupKey) {}, Now: time.Now, Random: rand.Reader,
+		Report: func(fleet.Problem) {}, Settled: func(fleet.GroupKey) {}, Now: time.Now, Random: rand.Reader,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -254,8 +254,10 @@ func TestNewsOfFiles(t *testing.T) {
 // listener hears reports.
 type listener struct {
 	agents.Files
-	reports []delivery.Report
+	reports []delivery.FileReport
 }
 
-func (l *listener) Reported(_ fleet.InstanceID, r delivery.Report) { l.reports = append(l.reports, r) }
-func (l *listener) Disconnected(fleet.InstanceID)                  {}
+func (l *listener) Reported(_ fleet.InstanceID, r delivery.FileReport) {
+	l.reports = append(l.reports, r)
+}
+func (l *listener) Disconnected(fleet.InstanceID) {}

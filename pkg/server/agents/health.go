@@ -64,14 +64,14 @@ func (s *Service) receive(stream nstancev1.AgentService_ReportHealthServer, id f
 	}
 }
 
-func report(m *nstancev1.ReportHealthRequest, now time.Time) Report {
-	r := Report{
+func report(m *nstancev1.ReportHealthRequest, now time.Time) fleet.Report {
+	r := fleet.Report{
 		At:             now,
 		ReportInterval: reportInterval(m.GetReportInterval()),
 		ShuttingDown:   m.GetShuttingDown(),
 	}
 	if n := m.GetTermination(); n != nil {
-		r.Notice = &Notice{}
+		r.Notice = &fleet.Notice{}
 		if n.GetAt().IsValid() {
 			r.Notice.At = n.GetAt().AsTime()
 		}
@@ -102,7 +102,7 @@ type pace struct {
 
 // takes reports whether the shard is to hear of r: not too soon after the last
 // one, or the first to say that the end is near.
-func (p *pace) takes(r Report) bool {
+func (p *pace) takes(r fleet.Report) bool {
 	isNew := r.ShuttingDown && !p.shuttingDown || r.Notice != nil && !p.announced
 	if gap := r.At.Sub(p.at); !isNew && gap >= 0 && gap < minReportGap {
 		return false

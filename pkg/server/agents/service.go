@@ -18,19 +18,6 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Report is what one health report says, as far as decisions go.
-type Report struct {
-	At             time.Time     // when it was received
-	ReportInterval time.Duration // between the agent's reports, an hour at most; 0: not said
-	ShuttingDown   bool
-	Notice         *Notice // nil: no termination is announced
-}
-
-// Notice is an announced termination.
-type Notice struct {
-	At time.Time // zero: not said
-}
-
 // Shard is what the leader's term offers to agents. Its methods return at once,
 // and may call Cut.
 type Shard interface {
@@ -38,7 +25,7 @@ type Shard interface {
 	AgentDisconnected(id fleet.InstanceID, at time.Time)
 	// AgentReported tells of a report. Of those that come faster than any agent is
 	// set up to report, only what is new is told.
-	AgentReported(id fleet.InstanceID, r Report)
+	AgentReported(id fleet.InstanceID, r fleet.Report)
 	// Gone reports whether an instance is on its way out or gone. When it becomes
 	// so, Cut is called after Gone says so.
 	Gone(id fleet.InstanceID) bool

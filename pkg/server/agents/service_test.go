@@ -27,7 +27,7 @@ const id = fleet.InstanceID("knd01h455vb4pex5vsknk084sn02q")
 type shard struct {
 	mu     sync.Mutex
 	events []string
-	report agents.Report
+	report fleet.Report
 	gone   bool
 	files  agents.Files // nil: none
 	done   chan struct{}
@@ -59,7 +59,7 @@ func (s *shard) AgentDisconnected(fleet.InstanceID, time.Time) {
 	s.say("disconnected")
 }
 
-func (s *shard) AgentReported(_ fleet.InstanceID, r agents.Report) {
+func (s *shard) AgentReported(_ fleet.InstanceID, r fleet.Report) {
 	s.say("reported")
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,8 +84,8 @@ func (s *shard) Files() agents.Files {
 // noFiles is for tests of what has nothing to do with files.
 type noFiles struct{ agents.Files }
 
-func (noFiles) Reported(fleet.InstanceID, delivery.Report) {}
-func (noFiles) Disconnected(fleet.InstanceID)              {}
+func (noFiles) Reported(fleet.InstanceID, delivery.FileReport) {}
+func (noFiles) Disconnected(fleet.InstanceID)                  {}
 
 // stream is the server's end of a health stream.
 type stream struct {
@@ -151,7 +151,7 @@ func TestSession(t *testing.T) {
 			Termination: &nstancev1.TerminationNotice{Source: "aws-spot", Action: "terminate", At: timestamppb.New(notice)},
 		}
 		synctest.Wait()
-		want := agents.Report{At: time.Now(), ReportInterval: 30 * time.Second, ShuttingDown: true}
+		want := fleet.Report{At: time.Now(), ReportInterval: 30 * time.Second, ShuttingDown: true}
 		have := sh.report
 		if have.Notice == nil || !have.Notice.At.Equal(notice) {
 			t.Errorf("notice %+v", have.Notice)

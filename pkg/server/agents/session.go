@@ -37,7 +37,7 @@ func (s *sessions) begin(id fleet.InstanceID, shard Shard) *session {
 }
 
 // report passes a report on, unless a newer stream has taken over meanwhile.
-func (s *sessions) report(id fleet.InstanceID, me *session, r Report) {
+func (s *sessions) report(id fleet.InstanceID, me *session, r fleet.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current[id] == me {
@@ -46,7 +46,7 @@ func (s *sessions) report(id fleet.InstanceID, me *session, r Report) {
 }
 
 // reportFiles is report, of what was said of files.
-func (s *sessions) reportFiles(id fleet.InstanceID, me *session, r delivery.Report) {
+func (s *sessions) reportFiles(id fleet.InstanceID, me *session, r delivery.FileReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current[id] == me {

@@ -140,10 +140,10 @@ func (a *agent) take(p delivery.Push) error {
 
 func (a *agent) report() { a.site.d.Reported(a.id, a.state()) }
 
-func (a *agent) state() delivery.Report {
+func (a *agent) state() delivery.FileReport {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := delivery.Report{ConfigHash: a.hash}
+	r := delivery.FileReport{ConfigHash: a.hash}
 	for name, content := range a.disk {
 		st := delivery.FileStatus{Name: name, State: delivery.Present, SHA256: sha256.Sum256(content)}
 		if strings.HasSuffix(name, ".crt") {

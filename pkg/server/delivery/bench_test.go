@@ -48,7 +48,7 @@ func BenchmarkMemory(b *testing.B) {
 			keys := s.d.OpenKeys(id, func([]delivery.KeyRequest) error { return nil })
 			files := s.d.OpenFiles(id, func(delivery.Push) error { return nil })
 			closers = append(closers, func() { s.d.CloseKeys(id, keys); s.d.CloseFiles(id, files); s.d.Disconnected(id) })
-			s.d.Reported(id, delivery.Report{ConfigHash: g.Hashes.Runtime})
+			s.d.Reported(id, delivery.FileReport{ConfigHash: g.Hashes.Runtime})
 		}
 		time.Sleep(100 * time.Millisecond) // for the goroutines of the first look
 		runtime.GC()
@@ -78,7 +78,7 @@ func BenchmarkIssue(b *testing.B) {
 				return nil
 			})
 			s.d.OpenFiles(a.id, func(delivery.Push) error { arrived <- struct{}{}; return nil })
-			s.d.Reported(a.id, delivery.Report{})
+			s.d.Reported(a.id, delivery.FileReport{})
 		}
 		for range agents {
 			<-arrived

@@ -14,8 +14,8 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/ledger"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
 // Shard is what is wanted, and of whom. Its methods answer from memory.
@@ -37,14 +37,6 @@ const (
 	ReasonStorage = "StorageError" // a secret or an object can't be read, or the log not written
 )
 
-// Problem is why the instances of a group do not get their files.
-type Problem struct {
-	At      time.Time
-	Reason  string // one of the constants
-	Message string
-	Group   fleet.GroupKey
-}
-
 // Config is what a Delivery needs. All fields are required.
 type Config struct {
 	Shard   Shard
@@ -56,7 +48,7 @@ type Config struct {
 	// Report is told of problems, of one group not more than once a minute unless
 	// another one has come up; Settled that an instance of a group that had one got
 	// its files. Neither must block.
-	Report  func(Problem)
+	Report  func(fleet.Problem)
 	Settled func(fleet.GroupKey)
 	Now     func() time.Time
 	Random  io.Reader // for serial numbers; safe for concurrent use
@@ -92,7 +84,7 @@ type Delivery struct {
 	sessions   map[fleet.InstanceID]*session
 	spent      map[fleet.InstanceID]allowance // of instances without a session
 	generation uint64                         // goes up with what no version tells
-	told       map[fleet.GroupKey]Problem
+	told       map[fleet.GroupKey]fleet.Problem
 }
 
 // New returns a delivery that works until ctx, the term, ends.
@@ -105,14 +97,14 @@ func New(ctx context.Context, cfg Config) (*Delivery, error) {
 		making:   semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0))),
 		logging:  semaphore.NewWeighted(maxLogWrites),
 		pushing:  semaphore.NewWeighted(maxPushBytes),
-		sessions: map[fleet.InstanceID]*session{}, spent: map[fleet.InstanceID]allowance{}, told: map[fleet.GroupKey]Problem{},
+		sessions: map[fleet.InstanceID]*session{}, spent: map[fleet.InstanceID]allowance{}, told: map[fleet.GroupKey]fleet.Problem{},
 	}
 	d.sources = &sources{secrets: cfg.Secrets, storage: cfg.Storage, now: cfg.Now, changed: d.refresh, known: map[source]*reading{}}
 	return d, nil
 }
 
 // Reported takes a health report. What is in order costs a comparison.
-func (d *Delivery) Reported(id fleet.InstanceID, r Report) {
+func (d *Delivery) Reported(id fleet.InstanceID, r FileReport) {
 	tidy := r.tidy()
 	var failed *FileStatus
 	var group fleet.GroupKey

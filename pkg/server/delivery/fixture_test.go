@@ -12,11 +12,11 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/ledger"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/server/delivery"
+	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
 // The files of every kind, and what they are made from.
@@ -49,7 +49,7 @@ type site struct {
 	reads     int // of secrets
 	noSecrets error
 	noLog     error
-	problems  []delivery.Problem
+	problems  []fleet.Problem
 	settled   []fleet.GroupKey
 	number    int
 }
@@ -92,7 +92,7 @@ func newSiteIn(t testing.TB, ctx context.Context, files string) *site { //nolint
 			}
 			return l.LogCertificates(ctx, b)
 		},
-		Report:  func(p delivery.Problem) { s.mu.Lock(); defer s.mu.Unlock(); s.problems = append(s.problems, p) },
+		Report:  func(p fleet.Problem) { s.mu.Lock(); defer s.mu.Unlock(); s.problems = append(s.problems, p) },
 		Settled: func(k fleet.GroupKey) { s.mu.Lock(); defer s.mu.Unlock(); s.settled = append(s.settled, k) },
 		Now:     time.Now, Random: rand.Reader,
 	})

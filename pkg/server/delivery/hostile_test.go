@@ -78,7 +78,7 @@ func TestJunkReports(t *testing.T) {
 	inBubble(t, allKinds, func(_ *testing.T, s *site) {
 		a := s.connected("default")
 		a.received()
-		junk := delivery.Report{ConfigHash: strings.Repeat("x", 1<<20)}
+		junk := delivery.FileReport{ConfigHash: strings.Repeat("x", 1<<20)}
 		for n := range 10000 {
 			junk.Files = append(junk.Files, delivery.FileStatus{Name: fmt.Sprint(n%7, "/\x00"), State: delivery.FileState(n % 9), Error: strings.Repeat("e", n)})
 		}

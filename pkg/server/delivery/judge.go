@@ -31,7 +31,7 @@ type Decision struct {
 // says what it should. What it says shows only in that it is one that was issued
 // before; one that nobody remembers is taken for right if the whole set is said
 // to be of the wanted hash.
-func Judge(want *Set, report *Report, known Known, now time.Time) Decision {
+func Judge(want *Set, report *FileReport, known Known, now time.Time) Decision {
 	d := Decision{Push: report.ConfigHash != want.Hash}
 	for _, f := range want.Files {
 		st := report.file(f.Name)

@@ -21,8 +21,8 @@ func TestJudge(t *testing.T) {
 	keys := map[string]delivery.Sum{"k": sum(8)}
 	issued := map[string]delivery.Issued{"k.crt": {Content: sum(7), Request: sum(2)}}
 	end := now.Add(1000 * time.Hour)
-	said := func(hash string, files ...delivery.FileStatus) *delivery.Report {
-		return &delivery.Report{ConfigHash: hash, Files: files}
+	said := func(hash string, files ...delivery.FileStatus) *delivery.FileReport {
+		return &delivery.FileReport{ConfigHash: hash, Files: files}
 	}
 	but := func(st delivery.FileStatus, change func(*delivery.FileStatus)) delivery.FileStatus {
 		change(&st)
@@ -31,7 +31,7 @@ func TestJudge(t *testing.T) {
 	known := delivery.Known{Keys: keys, Issued: issued, CAEnd: end}
 	push := func(send ...delivery.Wanted) delivery.Decision { return delivery.Decision{Push: true, Send: send} }
 	for what, c := range map[string]struct {
-		report *delivery.Report
+		report *delivery.FileReport
 		known  delivery.Known
 		want   delivery.Decision
 	}{

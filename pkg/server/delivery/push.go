@@ -4,8 +4,8 @@ import (
 	"crypto/sha256"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/ledger"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
 // push sends an instance what differs. r is the set as it was just rendered, or

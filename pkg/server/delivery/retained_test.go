@@ -20,7 +20,7 @@ func TestReportsRetained(t *testing.T) {
 		}
 		before := heap()
 		for _, a := range held {
-			s.d.Reported(a.id, delivery.Report{Files: []delivery.FileStatus{
+			s.d.Reported(a.id, delivery.FileReport{Files: []delivery.FileStatus{
 				{Name: "a.env", State: delivery.Failed, Error: strings.Repeat("x", size)},
 			}})
 		}

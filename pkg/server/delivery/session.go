@@ -23,7 +23,7 @@ type session struct {
 	sums      map[string]Sum // of submitted
 
 	files  *Stream[Push]
-	report *Report // the last one; nil: none yet
+	report *FileReport // the last one; nil: none yet
 
 	want     *Set // nil: not rendered
 	version  version
@@ -66,7 +66,7 @@ const (
 
 // hear takes a report, and settles with it what became of the last push: it
 // returns a file that the agent could not take over.
-func (s *session) hear(r *Report, now time.Time) (failed *FileStatus) {
+func (s *session) hear(r *FileReport, now time.Time) (failed *FileStatus) {
 	s.report = r
 	p := s.push
 	if p == nil {
@@ -109,7 +109,7 @@ func (s *session) hold(name string, is Issued) {
 }
 
 // confirmed reports whether a report shows that the set was taken over.
-func (p *push) confirmed(r *Report) bool {
+func (p *push) confirmed(r *FileReport) bool {
 	if r.ConfigHash != p.hash {
 		return false
 	}

@@ -72,9 +72,9 @@ type FileStatus struct {
 	PublicKey Sum       // of a certificate: of its key's PKIX DER
 }
 
-// Report is what an agent says of its files. It is not to be trusted further
+// FileReport is what an agent says of its files. It is not to be trusted further
 // than that it concerns the agent's own instance.
-type Report struct {
+type FileReport struct {
 	ConfigHash string
 	Files      []FileStatus
 }
@@ -87,8 +87,8 @@ const (
 
 // tidy returns what is worth keeping of a report: in the order of the names, each
 // once, and bounded.
-func (r Report) tidy() *Report {
-	out := Report{ConfigHash: strings.Clone(r.ConfigHash[:min(len(r.ConfigHash), maxHash)])}
+func (r FileReport) tidy() *FileReport {
+	out := FileReport{ConfigHash: strings.Clone(r.ConfigHash[:min(len(r.ConfigHash), maxHash)])}
 	if len(r.Files) > 0 {
 		all := slices.Clone(r.Files[:min(len(r.Files), files.MaxFiles)])
 		slices.SortFunc(all, func(a, b FileStatus) int { return cmp.Compare(a.Name, b.Name) })
@@ -103,7 +103,7 @@ func (r Report) tidy() *Report {
 }
 
 // file finds what a tidy report says of a file.
-func (r *Report) file(name string) FileStatus {
+func (r *FileReport) file(name string) FileStatus {
 	n, ok := slices.BinarySearchFunc(r.Files, name, func(f FileStatus, name string) int { return cmp.Compare(f.Name, name) })
 	if !ok {
 		return FileStatus{Name: name}
@@ -112,7 +112,7 @@ func (r *Report) file(name string) FileStatus {
 }
 
 // failed returns the first file that the agent could not take over; nil: none.
-func (r *Report) failed() *FileStatus {
+func (r *FileReport) failed() *FileStatus {
 	n := slices.IndexFunc(r.Files, func(f FileStatus) bool { return f.State == Failed })
 	if n < 0 {
 		return nil

@@ -181,7 +181,7 @@ const toldFor = time.Minute
 // tell reports a problem, unless it was just told. A thousand instances have it
 // at the same time.
 func (d *Delivery) tell(key fleet.GroupKey, reason, message string) {
-	p := Problem{At: d.cfg.Now(), Reason: reason, Message: fmt.Sprintf("%.600s", message), Group: key}
+	p := fleet.Problem{At: d.cfg.Now(), Reason: reason, Message: fmt.Sprintf("%.600s", message), Group: key}
 	d.mu.Lock()
 	last, ok := d.told[key]
 	known := ok && last.Reason == p.Reason && last.Message == p.Message && p.At.Sub(last.At) < toldFor

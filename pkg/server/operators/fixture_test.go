@@ -15,8 +15,8 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/broadcast"
 	"github.com/nstance/nstance/pkg/server/operators"
-	"github.com/nstance/nstance/pkg/watch"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -29,7 +29,7 @@ type shard struct {
 	groups          map[fleet.GroupKey]fleet.Group
 	instances       map[fleet.InstanceID]fleet.Instance
 	health          map[fleet.InstanceID]operators.Health
-	problems        watch.Feed[operators.Problem]
+	problems        broadcast.Feed[fleet.Problem]
 	asked           int // for the instances of a group
 	over            bool
 }
@@ -111,8 +111,8 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{shard: s, t: t, end: end, cut: make(chan struct{})}
 	f.watches = operators.NewWatches(operators.WatchesConfig{
 		Shard: s, Done: ctx.Done(), Now: time.Now, Join: f.join,
-		Problems: func(tenant string) *watch.Reader[operators.Problem] {
-			return s.problems.Subscribe(func(p operators.Problem) bool { return p.Group.Tenant == tenant }, nil, operators.MaxPendingProblems)
+		Problems: func(tenant string) *broadcast.Reader[fleet.Problem] {
+			return s.problems.Subscribe(func(p fleet.Problem) bool { return p.Group.Tenant == tenant }, nil, operators.MaxPendingProblems)
 		},
 	})
 	led := func() error {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
-	"github.com/nstance/nstance/pkg/watch"
+	"github.com/nstance/nstance/pkg/server/broadcast"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -21,13 +21,13 @@ func (s *Service) WatchGroups(_ *nstancev1.WatchGroupsRequest, stream grpc.Serve
 	return s.watch(stream, func(w *Watches, tenant string, end ends) error {
 		sub := w.groups.Subscribe(func(g *nstancev1.GroupStatus) bool { return g.GetTenant() == tenant })
 		defer sub.Close()
-		return pump(stream, end, sub, func(e watch.Item[fleet.GroupKey, *nstancev1.GroupStatus]) error {
+		return pump(stream, end, sub, func(e broadcast.Item[fleet.GroupKey, *nstancev1.GroupStatus]) error {
 			return stream.Send(groupEvent(e))
 		})
 	})
 }
 
-func groupEvent(e watch.Item[fleet.GroupKey, *nstancev1.GroupStatus]) *nstancev1.WatchGroupsResponse {
+func groupEvent(e broadcast.Item[fleet.GroupKey, *nstancev1.GroupStatus]) *nstancev1.WatchGroupsResponse {
 	switch {
 	case e.End:
 		return &nstancev1.WatchGroupsResponse{Type: nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END}
@@ -45,7 +45,7 @@ func (s *Service) WatchInstances(_ *nstancev1.WatchInstancesRequest, stream grpc
 	return s.watch(stream, func(w *Watches, tenant string, end ends) error {
 		sub := w.instances.Subscribe(func(i *nstancev1.InstanceStatus) bool { return i.GetTenant() == tenant })
 		defer sub.Close()
-		return pump(stream, end, sub, func(e watch.Item[fleet.InstanceID, *nstancev1.InstanceStatus]) error {
+		return pump(stream, end, sub, func(e broadcast.Item[fleet.InstanceID, *nstancev1.InstanceStatus]) error {
 			event := &nstancev1.WatchInstancesResponse{Type: nstancev1.EventType_EVENT_TYPE_UPSERT, Instance: e.Value}
 			if e.End {
 				event.Type = nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END
@@ -61,7 +61,7 @@ func (s *Service) WatchErrors(_ *nstancev1.WatchErrorsRequest, stream grpc.Serve
 	return s.watch(stream, func(w *Watches, tenant string, end ends) error {
 		reader := w.cfg.Problems(tenant)
 		defer reader.Close()
-		return pump(stream, end, reader, func(p Problem) error {
+		return pump(stream, end, reader, func(p fleet.Problem) error {
 			return stream.Send(&nstancev1.WatchErrorsResponse{
 				At: timestamppb.New(p.At), Reason: p.Reason, Message: p.Message, Group: p.Group.Name, InstanceId: string(p.Instance),
 			})
@@ -136,7 +136,7 @@ func pump[T any](stream grpc.ServerStream, end ends, from source[T], send func(T
 	for {
 		item, ok, err := from.Take()
 		switch {
-		case errors.Is(err, watch.ErrClosed):
+		case errors.Is(err, broadcast.ErrClosed):
 			return errOver
 		case err != nil:
 			return rpc.Exhausted.Errorf("this watch is cut off, its reader is %w: open it anew, and read it faster", err)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/broadcast"
 	"github.com/nstance/nstance/pkg/server/operators"
-	"github.com/nstance/nstance/pkg/watch"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
 )
@@ -127,7 +127,7 @@ func TestPrunedInstance(t *testing.T) {
 		if same(t, seen(events), "2 deleted"); events[0].GetInstance().GetDeletedAt() == nil {
 			t.Errorf("told %v", events)
 		}
-		time.Sleep(2 * watch.ResyncInterval)
+		time.Sleep(2 * broadcast.ResyncInterval)
 		same(t, seen(w.take()), "3 deleted")
 		same(t, seen(f.watchInstances("default").take()), "end")
 	})
@@ -138,7 +138,7 @@ func TestWatchErrors(t *testing.T) {
 		f := newFixture(t)
 		w, other := f.watchErrors("default"), f.watchErrors("prod")
 		synctest.Wait()
-		f.problems.Publish(operators.Problem{
+		f.problems.Publish(fleet.Problem{
 			At: time.Now(), Reason: "ProviderError", Message: "no", Group: fleet.GroupKey{Tenant: "default", Name: "web"}, Instance: "knd1",
 		})
 		have := w.take()
@@ -164,7 +164,7 @@ func TestSlowReaders(t *testing.T) {
 		slow.halt()
 		errs.halt()
 		for range operators.MaxPendingProblems + 2 {
-			f.problems.Publish(operators.Problem{Group: web})
+			f.problems.Publish(fleet.Problem{Group: web})
 			synctest.Wait()
 		}
 		f.group("default", "web", 2)

@@ -9,20 +9,11 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/watch"
+	"github.com/nstance/nstance/pkg/server/broadcast"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
-
-// Problem is something that a person may have to know.
-type Problem struct {
-	At       time.Time
-	Reason   string // a short constant, such as ProviderError
-	Message  string
-	Group    fleet.GroupKey   // zero: concerns the shard
-	Instance fleet.InstanceID // empty: concerns the group or the shard
-}
 
 // MaxPendingProblems is how many problems may wait for one reader.
 const MaxPendingProblems = 1000
@@ -35,7 +26,7 @@ const maxPendingKeys = 10_000
 type WatchesConfig struct {
 	Shard Shard
 	// Problems joins a reader for a tenant's problems, those that last first.
-	Problems func(tenant string) *watch.Reader[Problem]
+	Problems func(tenant string) *broadcast.Reader[fleet.Problem]
 	// Join counts the caller of ctx as one who has a stream open, until leave is
 	// called. cut is closed when it is not let in any more; then it is refused, with
 	// an error of kind CertificateRevoked, also here.
@@ -49,19 +40,19 @@ type WatchesConfig struct {
 // use.
 type Watches struct {
 	cfg       WatchesConfig
-	groups    *watch.Hub[fleet.GroupKey, *nstancev1.GroupStatus]
-	instances *watch.Hub[fleet.InstanceID, *nstancev1.InstanceStatus]
+	groups    *broadcast.Hub[fleet.GroupKey, *nstancev1.GroupStatus]
+	instances *broadcast.Hub[fleet.InstanceID, *nstancev1.InstanceStatus]
 }
 
 // NewWatches returns the watches of a term, which work once Run runs.
 func NewWatches(cfg WatchesConfig) *Watches {
 	w := &Watches{cfg: cfg}
-	w.groups = watch.NewHub(watch.Config[fleet.GroupKey, *nstancev1.GroupStatus]{
-		Keys: cfg.Shard.Keys, Look: w.lookGroup, Digest: func(g *nstancev1.GroupStatus) watch.Digest { return digest(g) },
+	w.groups = broadcast.NewHub(broadcast.Config[fleet.GroupKey, *nstancev1.GroupStatus]{
+		Keys: cfg.Shard.Keys, Look: w.lookGroup, Digest: func(g *nstancev1.GroupStatus) broadcast.Digest { return digest(g) },
 		Compare: fleet.GroupKey.Compare, Initial: func(*nstancev1.GroupStatus) bool { return true },
 		TellGone: true, MaxPending: maxPendingKeys,
 	})
-	w.instances = watch.NewHub(watch.Config[fleet.InstanceID, *nstancev1.InstanceStatus]{
+	w.instances = broadcast.NewHub(broadcast.Config[fleet.InstanceID, *nstancev1.InstanceStatus]{
 		Keys: w.leaving, Look: w.lookInstance, Digest: digestInstance,
 		Compare: func(a, b fleet.InstanceID) int { return strings.Compare(string(a), string(b)) },
 		Initial: func(i *nstancev1.InstanceStatus) bool { return !isDeleted(i) }, MaxPending: maxPendingKeys,
@@ -140,7 +131,7 @@ func isDeleted(i *nstancev1.InstanceStatus) bool {
 
 // digestInstance leaves out when the agent reported last: that it goes on doing
 // so is no news.
-func digestInstance(i *nstancev1.InstanceStatus) watch.Digest {
+func digestInstance(i *nstancev1.InstanceStatus) broadcast.Digest {
 	if i.GetLastReportAt() != nil {
 		i = proto.CloneOf(i)
 		i.LastReportAt = nil
@@ -148,7 +139,7 @@ func digestInstance(i *nstancev1.InstanceStatus) watch.Digest {
 	return digest(i)
 }
 
-func digest(m proto.Message) watch.Digest {
+func digest(m proto.Message) broadcast.Digest {
 	// What was made here has no required fields and no text that is not UTF-8, so
 	// it always encodes.
 	body, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)

@@ -1,0 +1,234 @@
+package election_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object/mem"
+	"github.com/nstance/nstance/pkg/server/election"
+)
+
+// mutualTLS is one identity for both sides, as servers of a shard have it.
+func mutualTLS(t *testing.T) *tls.Config {
+	t.Helper()
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "server"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(nil, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(cert)
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+	}
+}
+
+// httpServer serves an elector's handler over TLS on loopback.
+func httpServer(t *testing.T, h http.Handler, c *tls.Config) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.WriteTimeout = 500 * time.Millisecond // must not cut a stream
+	s.TLS = c
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func newElector(t *testing.T, store *mem.Store, holder, addr string, peers election.Dialer) *election.Elector {
+	t.Helper()
+	e, err := election.New(election.Config{
+		Store: store, Key: key, Holder: holder, Addrs: election.Addrs{Election: addr}, Peers: peers,
+		Timing:     election.Timing{RenewInterval: 200 * time.Millisecond, LeaseDuration: 2 * time.Second, FenceWindow: 50 * time.Millisecond},
+		FirstEpoch: func(context.Context) (uint64, error) { return 1, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// run runs e until stop, and says when it leads.
+func run(t *testing.T, e *election.Elector) (leads <-chan uint64, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	terms, done := make(chan uint64, 10), make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = e.Run(ctx, func(ctx context.Context, term *election.Term) error {
+			terms <- term.Epoch()
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return terms, stop
+}
+
+func TestPeersOverHTTP(t *testing.T) {
+	config := mutualTLS(t)
+	dialer := election.NewHTTPDialer(config)
+	store := mem.New(mem.Config{})
+	handler := http.NotFoundHandler()
+	a := httpServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }), config)
+	addr := a.Listener.Addr().String()
+	e := newElector(t, store, "a", addr, dialer)
+	handler = e.Handler()
+	leads, stop := run(t, e)
+	<-leads
+
+	s, err := dialer.Dial(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	first, err := s.Next()
+	if err != nil || first.Server != "a" || first.Record == nil || first.Record.Epoch != 1 {
+		t.Fatalf("first line is %+v %v", first, err)
+	}
+	for rev := first.Rev + 1; rev < first.Rev+4; rev++ {
+		l, err := s.Next()
+		if err != nil || l.Rev != rev || l.ETag == "" {
+			t.Fatalf("line is %+v %v, want rev %d", l, err, rev)
+		}
+	}
+	b := newElector(t, store, "b", "127.0.0.1:1", dialer)
+	next, _ := run(t, b)
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if r, ok := b.Leader(); ok && r.Holder == "a" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the standby does not see the leader")
+		}
+	}
+	go stop()
+	for {
+		l, err := s.Next()
+		if errors.Is(err, election.ErrClosed) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("stream ended with %v, want closed", err)
+		}
+		first = l
+	}
+	if !first.Released {
+		t.Errorf("last line is %+v, want the release", first)
+	}
+	if epoch := <-next; epoch != 2 {
+		t.Errorf("the standby leads epoch %d, want 2", epoch)
+	}
+	l := nextLine(t, dialer, addr)
+	if l.Server != "a" || (l.Record != nil && !l.Released) {
+		t.Errorf("after its release a answers %+v", l)
+	}
+}
+
+func nextLine(t *testing.T, d election.Dialer, addr string) election.Line {
+	t.Helper()
+	s, err := d.Dial(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	l, err := s.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// What ends a connection decides whether it is a sign of death.
+func TestDialerTellsDeathFromSilence(t *testing.T) {
+	config := mutualTLS(t)
+	dialer := election.NewHTTPDialer(config)
+	store := mem.New(mem.Config{})
+	e := newElector(t, store, "a", "", nil)
+	leads, _ := run(t, e)
+	<-leads
+
+	t.Run("killed", func(t *testing.T) {
+		a := httpServer(t, e.Handler(), config)
+		addr := a.Listener.Addr().String()
+		s, err := dialer.Dial(t.Context(), addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if _, err := s.Next(); err != nil {
+			t.Fatal(err)
+		}
+		a.Listener.Close()
+		a.CloseClientConnections()
+		for err == nil {
+			_, err = s.Next()
+		}
+		if !errors.Is(err, election.ErrClosed) {
+			t.Errorf("stream ended with %v, want closed", err)
+		}
+		if _, err := dialer.Dial(t.Context(), addr); !errors.Is(err, election.ErrRefused) {
+			t.Errorf("dialing again says %v, want refused", err)
+		}
+	})
+	t.Run("silent", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // connections are made by the kernel, nobody answers
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err = dialer.Dial(ctx, l.Addr().String())
+		if err == nil || errors.Is(err, election.ErrRefused) || errors.Is(err, election.ErrClosed) {
+			t.Errorf("dialing says %v, want a timeout", err)
+		}
+	})
+	t.Run("stranger", func(t *testing.T) {
+		a := httpServer(t, e.Handler(), config)
+		stranger := config.Clone()
+		stranger.Certificates = nil
+		s, err := election.NewHTTPDialer(stranger).Dial(t.Context(), a.Listener.Addr().String())
+		if err == nil {
+			_, err = s.Next()
+			s.Close()
+		}
+		if err == nil || errors.Is(err, election.ErrRefused) {
+			t.Errorf("a client without certificate is told %v", err)
+		}
+	})
+	t.Run("not ours", func(t *testing.T) {
+		a := httpServer(t, http.NotFoundHandler(), config)
+		if _, err := dialer.Dial(t.Context(), a.Listener.Addr().String()); err == nil {
+			t.Error("a 404 is taken for an answer")
+		}
+	})
+	t.Run("post", func(t *testing.T) {
+		w := httptest.NewRecorder()
+		e.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, election.LeaderPath, nil))
+		if w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("POST gets %d", w.Code)
+		}
+	})
+}

@@ -1,0 +1,216 @@
+package plan_test
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/plan"
+)
+
+// world is a small model of a shard with one group, in simulated time: a store
+// of records, a provider, agents, and a leader that applies what plan.Next
+// decides, with delays, failures and lost outcomes. A seed determines it whole.
+type world struct {
+	rng    *rand.Rand
+	now    time.Time
+	events events
+	seq    int
+	ids    uint64
+
+	group    fleet.Group
+	settings plan.Settings
+	seen     []plan.Instance
+	machines []*machine // in the order of their ids; removed ones are taken out
+
+	// The leader's memory, lost with its term.
+	term      int
+	leading   bool
+	takeover  time.Time
+	holdUntil time.Time // creates, after failures
+	wakeAt    time.Time
+
+	calm        bool // faults are over
+	failCreates bool // every create fails for sure
+	forgotten   bool
+	acts        int // actions since last reset, without wakes
+
+	problem  string // the first invariant that broke
+	timeline *strings.Builder
+}
+
+// machine is an instance: its record, its VM and agent, and what the leader
+// knows of them.
+type machine struct {
+	fleet.Instance
+	recorded bool // the record is in the store
+
+	made, alive bool      // the VM
+	up          bool      // the agent works
+	upAt        time.Time // since when it is connected to this leader, if up
+
+	known   plan.VM
+	heard   time.Time // the last report before the agent went silent
+	away    bool      // the connection is broken
+	leaving time.Time // when it said that it shuts down
+	notice  *fleet.Notice
+	busy    bool
+	retryAt time.Time
+	stray   bool
+}
+
+type event struct {
+	at  time.Time
+	seq int
+	do  func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at.Before(e[j].at) || e[i].at.Equal(e[j].at) && e[i].seq < e[j].seq
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	old := *e
+	last := old[len(old)-1]
+	*e = old[:len(old)-1]
+	return last
+}
+
+func newWorld(seed uint64, trace bool) *world {
+	w := &world{
+		rng: rand.New(rand.NewPCG(seed, 0)),
+		now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		settings: plan.Settings{
+			ReportInterval: 10 * time.Second, MissedReports: 3, ShutdownGrace: 5 * time.Second,
+			RegistrationTimeout: time.Minute, DeletedRetention: time.Minute,
+		},
+	}
+	w.group = fleet.Group{Key: fleet.GroupKey{Tenant: "default", Name: "web"}, Size: w.rng.IntN(6), Hashes: fleet.Hashes{Infra: "h0"}}
+	if w.chance(0.8) {
+		w.group.DrainTimeout = 20 * time.Second
+	}
+	if trace {
+		w.timeline = &strings.Builder{}
+	}
+	w.lead()
+	return w
+}
+
+func (w *world) chance(p float64) bool { return w.rng.Float64() < p }
+
+// upTo draws a duration of at most d, in milliseconds.
+func (w *world) upTo(d time.Duration) time.Duration {
+	return time.Duration(w.rng.Int64N(int64(d/time.Millisecond)+1)) * time.Millisecond
+}
+
+// after schedules do; the group is looked at again when it has run.
+func (w *world) after(d time.Duration, do func()) {
+	w.seq++
+	heap.Push(&w.events, event{at: w.now.Add(d), seq: w.seq, do: do})
+}
+
+// run passes time until the given moment, or until an invariant breaks.
+func (w *world) run(until time.Time) {
+	for w.problem == "" {
+		next := until
+		if len(w.events) > 0 && w.events[0].at.Before(next) {
+			next = w.events[0].at
+		}
+		if !w.wakeAt.IsZero() && w.wakeAt.Before(next) {
+			w.now, w.wakeAt = w.wakeAt, time.Time{}
+			w.decide()
+			continue
+		}
+		w.now = next
+		if !next.Before(until) {
+			return
+		}
+		heap.Pop(&w.events).(event).do()
+		w.decide()
+	}
+}
+
+// say writes a line of the timeline, if there is one.
+func (w *world) say(format string, args ...any) {
+	if w.timeline != nil {
+		fmt.Fprintf(w.timeline, "%9.3fs  %s\n", w.now.Sub(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)).Seconds(), fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *world) fail(format string, args ...any) {
+	if w.problem == "" {
+		w.problem = fmt.Sprintf(format, args...)
+		w.say("BROKEN: %s", w.problem)
+	}
+}
+
+// name is short enough for a timeline.
+func name(id fleet.InstanceID) string {
+	if id == "" {
+		return "-"
+	}
+	return strings.TrimLeft(string(id[len(id)-8:]), "0")
+}
+
+func (w *world) find(id fleet.InstanceID) *machine {
+	for _, m := range w.machines {
+		if m.ID == id {
+			return m
+		}
+	}
+	return nil
+}
+
+// view is what the leader sees.
+func (w *world) view() plan.View {
+	v := plan.View{
+		Now: w.now, Group: w.group, Settings: w.settings, Takeover: w.takeover, CreateNotBefore: w.holdUntil,
+		Instances: w.seen[:0],
+	}
+	for _, m := range w.machines {
+		if !m.recorded && !m.busy {
+			continue // a VM, or a record still on its way, that this leader knows nothing of
+		}
+		v.Instances = append(v.Instances, plan.Instance{
+			Instance: m.Instance, VM: m.known, Busy: m.busy, RetryAt: m.retryAt, Stray: m.stray,
+			Health: plan.Health{Connected: m.up && !m.away, LastReportAt: w.lastReport(m), ShuttingDownAt: m.leaving, Notice: m.notice},
+		})
+	}
+	w.seen = v.Instances
+	return v
+}
+
+// lastReport computes what an agent's steady reports have come to.
+func (w *world) lastReport(m *machine) time.Time {
+	if !m.up || m.away {
+		return m.heard
+	}
+	every := w.settings.ReportInterval
+	return m.upAt.Add(w.now.Sub(m.upAt) / every * every)
+}
+
+func (w *world) decide() {
+	if !w.leading || w.problem != "" {
+		return
+	}
+	v := w.view()
+	actions := plan.Next(v)
+	w.check(v, actions)
+	w.wakeAt = time.Time{}
+	for _, a := range actions {
+		if a.Kind == plan.Wake {
+			w.wakeAt = a.At
+			continue
+		}
+		w.acts++
+		w.say("  %s %s %s", a.Kind, name(a.ID), a.Reason)
+		w.apply(a)
+	}
+}

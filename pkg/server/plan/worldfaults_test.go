@@ -1,0 +1,204 @@
+package plan_test
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/plan"
+)
+
+// fault lets one thing happen.
+func (w *world) fault() {
+	switch w.rng.IntN(15) {
+	case 0, 1:
+		w.group.Size = w.rng.IntN(6)
+		w.say("size %d", w.group.Size)
+	case 2:
+		w.ask(w.pick(fleet.Pending, fleet.Running, fleet.Draining), w.chance(0.7))
+	case 3, 4:
+		w.die(w.pick(fleet.Running))
+	case 5:
+		w.hang(w.pick(fleet.Running))
+	case 6:
+		w.restart(w.pick(fleet.Running))
+	case 7:
+		w.announce(w.pick(fleet.Running, fleet.Draining))
+	case 8, 9:
+		w.changeLeader()
+	case 10:
+		w.failCreates = true
+		w.say("creates fail")
+		w.after(w.upTo(20*time.Second), func() { w.failCreates = false })
+	case 11:
+		w.say("all die")
+		for _, m := range slices.Clone(w.machines) {
+			w.die(m)
+		}
+	case 12:
+		w.reconfigure()
+	case 13:
+		w.demand()
+	case 14:
+		w.askOut(w.pick(fleet.Pending, fleet.Running, fleet.Draining))
+	}
+}
+
+// pick draws a machine in one of the phases, or nil.
+func (w *world) pick(phases ...fleet.Phase) *machine {
+	var fit []*machine
+	for _, m := range w.machines {
+		if m.recorded && slices.Contains(phases, m.Phase) {
+			fit = append(fit, m)
+		}
+	}
+	if len(fit) == 0 {
+		return nil
+	}
+	return fit[w.rng.IntN(len(fit))]
+}
+
+// ask puts an id into the leaving list, with or without a smaller size.
+func (w *world) ask(m *machine, smaller bool) {
+	if m == nil {
+		return
+	}
+	w.group.Leaving = append(slices.Clone(w.group.Leaving), m.ID)
+	if smaller && w.group.Size > 0 {
+		w.group.Size--
+	}
+	w.say("%s is to leave, size %d", name(m.ID), w.group.Size)
+}
+
+// demand makes an on-demand instance: a record that nobody has acted on yet.
+func (w *world) demand() {
+	if w.group.Removed || w.group.Disabled != "" {
+		return
+	}
+	w.ids++
+	m := &machine{Instance: fleet.Instance{
+		ID: newID(w.now, w.ids), Tenant: "default", Group: "web", OnDemand: true, Phase: fleet.Pending,
+		CreatedAt: w.now, Epoch: uint64(w.term), Hashes: fleet.Hashes{Infra: "its own"},
+	}, recorded: true}
+	w.machines = append(w.machines, m)
+	w.say("%s is demanded", name(m.ID))
+}
+
+// askOut asks for the end of one instance, or for its replacement.
+func (w *world) askOut(m *machine) {
+	if m != nil {
+		m.RemovalAskedAt = new(w.now)
+		w.say("%s is asked out", name(m.ID))
+	}
+}
+
+// die takes a VM down or away. The connection breaks, and the leader asks.
+func (w *world) die(m *machine) {
+	if m == nil || !m.alive {
+		return
+	}
+	w.say("%s died", name(m.ID))
+	w.silence(m)
+	m.alive, m.made = false, w.chance(0.5)
+	term := w.term
+	w.after(w.upTo(200*time.Millisecond), func() {
+		if term == w.term {
+			w.learn(m)
+		}
+	})
+}
+
+// hang silences an agent whose VM runs on; it may come back.
+func (w *world) hang(m *machine) {
+	if m == nil || !m.up {
+		return
+	}
+	w.say("%s fell silent", name(m.ID))
+	w.silence(m)
+	if w.chance(0.5) {
+		w.after(w.upTo(time.Minute), func() { w.comeBack(m) })
+	}
+}
+
+func (w *world) comeBack(m *machine) {
+	if !m.alive || m.up || !m.recorded || m.Phase != fleet.Running && m.Phase != fleet.Draining {
+		return
+	}
+	w.say("%s is back", name(m.ID))
+	m.up, m.away, m.upAt, m.leaving = true, false, w.now, time.Time{}
+}
+
+// restart stops an agent, which says so, and starts it again before or after
+// the grace.
+func (w *world) restart(m *machine) {
+	if m == nil || !m.up || m.away {
+		return
+	}
+	w.say("%s restarts", name(m.ID))
+	w.silence(m)
+	m.heard, m.leaving = w.now, w.now
+	w.after(w.upTo(10*time.Second), func() { w.comeBack(m) })
+}
+
+// announce is a spot notice, and its end.
+func (w *world) announce(m *machine) {
+	if m == nil || !m.up || m.away {
+		return
+	}
+	m.notice = &fleet.Notice{}
+	if w.chance(0.8) {
+		m.notice.At = w.now.Add(w.upTo(30 * time.Second))
+	}
+	w.say("%s got a notice", name(m.ID))
+	w.after(30*time.Second, func() { w.die(m) })
+}
+
+// changeLeader ends the term. The next one begins after a while, with one list
+// of the provider's, and hears of its agents one after the other.
+func (w *world) changeLeader() {
+	if !w.leading {
+		return
+	}
+	w.say("leader lost")
+	w.leading, w.wakeAt = false, time.Time{}
+	w.term++
+	w.after(w.upTo(3*time.Second), w.lead)
+}
+
+func (w *world) lead() {
+	w.leading, w.takeover, w.holdUntil = true, w.now, time.Time{}
+	w.say("leader of term %d", w.term)
+	for _, m := range w.machines {
+		m.busy, m.retryAt, m.stray, m.notice, m.leaving, m.heard = false, time.Time{}, false, nil, time.Time{}, time.Time{}
+		if w.learn(m); m.Phase == fleet.Pending && m.Provider.ID == "" && !m.made && w.chance(0.5) {
+			m.known = plan.VMUnknown
+		}
+		if m.away = true; !m.up {
+			continue
+		}
+		w.after(w.upTo(5*time.Second), func() {
+			if m.up {
+				m.away, m.upAt = false, w.now
+			}
+		})
+	}
+}
+
+// reconfigure changes the infra configuration, disables the group for a while,
+// or lets instances expire by age until the faults are over.
+func (w *world) reconfigure() {
+	switch w.rng.IntN(4) {
+	case 0:
+		w.group.Hashes.Infra = fmt.Sprintf("h%d", w.rng.IntN(3))
+		w.say("infra %s", w.group.Hashes.Infra)
+	case 1:
+		w.say("disabled")
+		w.group.Disabled = "broken"
+		w.after(w.upTo(20*time.Second), func() { w.group.Disabled = "" })
+	case 2:
+		w.settings.EligibleAge = 90 * time.Second
+	case 3:
+		w.settings.ForcedAge = 2 * time.Minute
+	}
+}

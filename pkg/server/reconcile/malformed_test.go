@@ -1,0 +1,155 @@
+package reconcile_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/reconcile"
+)
+
+// Whoever spoils a record does not kill its VM, nor get a second one made, and
+// the rest of its group is run as usual.
+func TestVMOfAMalformedRecordIsLeftAlone(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.size(web, 5)
+		s.lead()
+		pass(3 * time.Minute)
+		ids := s.expectRunning(web, 5)
+		if err := s.stop(); err != nil {
+			t.Fatal(err)
+		}
+		s.bucket.spoil(ids[:3]...) // more than may be an accident
+		s.lead()
+		pass(20 * time.Minute)
+		if c, d := len(s.world.Calls(fake.OpCreate)), len(s.world.Calls(fake.OpDelete)); c != 5 || d != 0 || s.term.Held() != "" {
+			t.Fatalf("%d creates and %d deletes, held %q: %s", c, d, s.term.Held(), s.dump())
+		}
+		problems := s.reported(reconcile.ReasonMalformed)
+		if len(problems) != 3 || !slices.Contains(ids[:3], problems[0].Instance) {
+			t.Errorf("want each reported once: %v", problems)
+		}
+		s.world.Kill(ids[3])
+		pass(time.Minute)
+		if n := len(s.running(web)); n != 2 {
+			t.Errorf("the rest of the group is not looked after: %s", s.dump())
+		}
+		s.world.Vanish(ids[0]) // a VM that is gone fills no place
+		pass(5 * time.Minute)
+		s.expectRunning(web, 3)
+		s.size(web, 1)
+		pass(10 * time.Minute)
+		if len(s.running(web)) != 0 || !s.isAlive(ids[1]) || !s.isAlive(ids[2]) {
+			t.Errorf("want just the two that nobody can speak for: %s", s.dump())
+		}
+	})
+}
+
+// An object that does not tell its instance may speak of any VM.
+func TestNoStrayIsDeletedBesideANamelessObject(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.size(web, 2)
+		s.lead()
+		pass(time.Minute)
+		id, _ := s.newID("knd", time.Now())
+		stray := s.world.Plant(scope.Tags(fleet.Instance{ID: id, Tenant: web.Tenant, Group: web.Name}))
+		s.bucket.mu.Lock()
+		s.bucket.malformed = []reconcile.Malformed{{Key: "instance/one/x", Err: errors.New("no id")}}
+		s.bucket.mu.Unlock()
+		pass(20 * time.Minute)
+		if len(s.vmsOf(id)) != 1 || len(s.reported(reconcile.ReasonMalformed)) != 1 {
+			t.Errorf("%s: %s", stray.ProviderID, s.dump())
+		}
+		s.bucket.mu.Lock()
+		s.bucket.malformed = nil
+		s.bucket.mu.Unlock()
+		pass(5 * time.Minute)
+		if len(s.vmsOf(id)) != 0 {
+			t.Errorf("the stray stays although nothing speaks for it: %s", s.dump())
+		}
+	})
+}
+
+// A server that dies between the two halves of a create leaves half a VM, which
+// only the create itself completes.
+func TestHalfMadeVMIsCompletedNotAdopted(t *testing.T) {
+	bubble(t, fake.Config{Boot: fake.Fixed(time.Hour)}, func(t *testing.T, s *shard) {
+		s.size(web, 1)
+		id, _ := s.newID("knd", time.Now())
+		now := time.Now()
+		r := fleet.Instance{
+			ID: id, Tenant: web.Tenant, Group: web.Name, Phase: fleet.Pending, Epoch: 1, Rev: 1, Writer: "server-0",
+			CreatedAt: now, Provider: fleet.ProviderRef{CreateAttemptedAt: &now},
+		}
+		s.bucket.place(r)
+		vm := s.world.Plant(scope.Tags(r))
+		s.lead()
+		pass(time.Minute)
+		got, _ := s.bucket.get(id)
+		if n := len(s.world.CreateCalls(id)); n != 1 || got.Provider.ID != vm.ProviderID || len(s.world.VMs()) != 1 {
+			t.Errorf("%d creates: %s", n, s.dump())
+		}
+	})
+}
+
+// A create whose record could not be written is given up when its group shrinks
+// meanwhile.
+func TestUnrecordedCreatesShrinkWithTheGroup(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.bucket.fail = func(op string, _ fleet.InstanceID) (bool, error) { return op != "create", errStoreDown }
+		s.size(web, 4)
+		s.lead()
+		pass(5 * time.Second)
+		s.size(web, 1)
+		s.bucket.mu.Lock()
+		s.bucket.fail = nil
+		s.bucket.mu.Unlock()
+		pass(time.Minute)
+		s.expectRunning(web, 1)
+		if n := len(s.world.Calls(fake.OpCreate)); n != 1 {
+			t.Errorf("%d creates for one instance", n)
+		}
+	})
+}
+
+// While the store does not take the VM's name, the provider is asked more and
+// more rarely.
+func TestCreateIsNotRepeatedAtLineRate(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.agents.muteAll = true
+		s.bucket.fail = func(op string, _ fleet.InstanceID) (bool, error) {
+			if op == "create" {
+				return true, nil
+			}
+			return false, errStoreDown
+		}
+		s.bucket.latency = time.Millisecond
+		s.size(web, 1)
+		s.lead()
+		pass(time.Minute)
+		if n := len(s.world.Calls(fake.OpCreate)); n < 3 || n > 12 {
+			t.Errorf("%d creates in a minute", n)
+		}
+	})
+}
+
+// What fails for ever in the same way is told once.
+func TestConflictForEverIsToldOnce(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.size(web, 1)
+		s.lead()
+		pass(time.Minute)
+		s.expectRunning(web, 1)
+		s.bucket.mu.Lock()
+		s.bucket.fail = func(string, fleet.InstanceID) (bool, error) { return false, errors.New("conflict") }
+		s.bucket.mu.Unlock()
+		s.size(web, 0)
+		pass(10 * time.Minute)
+		if p := s.reported(reconcile.ReasonStorage); len(p) != 1 {
+			t.Errorf("%d problems, want 1: %v", len(p), p)
+		}
+	})
+}
