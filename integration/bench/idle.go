@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/objecttest"
 )
 
 // idleAgents is how many instances an idle shard has here. It costs requests
@@ -26,7 +26,7 @@ func startIdle(ctx context.Context, b *bench) error {
 // idleReport is what the idle servers asked of their store in a while.
 type idleReport struct {
 	Window          time.Duration
-	Leader, Standby object.Counts
+	Leader, Standby objecttest.Counts
 }
 
 // measureIdle collects what was counted so far, at the default intervals.
@@ -45,7 +45,7 @@ func measureIdle(ctx context.Context, b *bench) ([]figure, error) {
 	if err := json.Unmarshal([]byte(answer.Text), &r); err != nil {
 		return nil, err
 	}
-	hourly := func(name string, c object.Counts, most float64) figure {
+	hourly := func(name string, c objecttest.Counts, most float64) figure {
 		return newFigure(name, float64(c.Total())*float64(time.Hour)/float64(r.Window), "1/h", int(c.Total())).atMost(most).
 			noted("%d get, %d put, %d list, %d delete in %s", c.Get, c.Put, c.List, c.Delete, r.Window)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
+	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/provider/fake"
 )
 
@@ -63,7 +64,7 @@ func (a *asked) List(ctx context.Context, prefix, token string) (object.Page, er
 	return a.Store.List(ctx, prefix, token)
 }
 
-func (a *asked) within(from time.Time, window time.Duration) object.Counts {
+func (a *asked) within(from time.Time, window time.Duration) objecttest.Counts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	count := func(v object.Verb) (n int64) {
@@ -74,7 +75,7 @@ func (a *asked) within(from time.Time, window time.Duration) object.Counts {
 		}
 		return n
 	}
-	return object.Counts{Get: count(object.VerbGet), Put: count(object.VerbPut), Delete: count(object.VerbDelete), List: count(object.VerbList)}
+	return objecttest.Counts{Get: count(object.VerbGet), Put: count(object.VerbPut), Delete: count(object.VerbDelete), List: count(object.VerbList)}
 }
 
 // playIdle runs a leader with agents, and a standby, at the default intervals.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
+	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/server/election"
 	"golang.org/x/sync/errgroup"
 )
@@ -43,7 +44,7 @@ func standbyHour(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	store := mem.New(mem.Config{Latency: storeLatency})
-	counted := object.NewCounting(store)
+	counted := objecttest.NewCounting(store)
 	link := &memoryLink{handlers: map[string]http.Handler{}}
 	leader, err := link.elector(store, "a")
 	if err != nil {

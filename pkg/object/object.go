@@ -131,3 +131,14 @@ func All(ctx context.Context, s Store, prefix string) ([]Info, error) {
 		token = page.Next
 	}
 }
+
+// Verb names a method of Store.
+type Verb string
+
+// The four verbs.
+const (
+	VerbGet    Verb = "get"
+	VerbPut    Verb = "put"
+	VerbDelete Verb = "delete"
+	VerbList   Verb = "list"
+)

@@ -143,7 +143,7 @@ func TestSettleWaitsOutAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := mem.New(mem.Config{})
 		faults := objecttest.NewFaults(inner, objecttest.Always(objecttest.Outcome{Fault: objecttest.Dropped}))
-		store := object.NewCounting(faults)
+		store := objecttest.NewCounting(faults)
 		time.AfterFunc(20*time.Second, func() { faults.Set(nil) })
 		start := time.Now()
 		etag, err := object.Settle(t.Context(), store, "k", []byte("mine"), object.IfAbsent())
@@ -181,7 +181,7 @@ func TestSettleEndsWithItsContext(t *testing.T) {
 
 // TestSettleInvalidKey holds that what was never sent is not tried again.
 func TestSettleInvalidKey(t *testing.T) {
-	store := object.NewCounting(mem.New(mem.Config{}))
+	store := objecttest.NewCounting(mem.New(mem.Config{}))
 	_, err := object.Settle(t.Context(), store, "a//b", []byte("x"), object.IfAbsent())
 	if !errors.Is(err, object.ErrInvalidKey) || store.Counts().Total() != 1 {
 		t.Errorf("error %v after %d requests, want one refusal", err, store.Counts().Total())

@@ -14,6 +14,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
+	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/server/delivery"
 	"github.com/nstance/nstance/pkg/server/ledger"
@@ -37,7 +38,7 @@ type site struct {
 	t     testing.TB
 	ctx   context.Context
 	inner *mem.Store
-	store *object.Counting
+	store *objecttest.Counting
 	ca    *pki.CA
 	d     *delivery.Delivery
 
@@ -75,7 +76,7 @@ func newSiteIn(t testing.TB, ctx context.Context, files string) *site { //nolint
 		t.Fatal(err)
 	}
 	s := &site{
-		t: t, ctx: ctx, inner: inner, store: object.NewCounting(inner), ca: ca,
+		t: t, ctx: ctx, inner: inner, store: objecttest.NewCounting(inner), ca: ca,
 		instances: map[fleet.InstanceID]fleet.Instance{}, secrets: map[string]string{"db": "password"},
 	}
 	s.put("files/net.json", `{"mtu": 1500}`)

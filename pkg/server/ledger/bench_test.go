@@ -9,12 +9,13 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
+	"github.com/nstance/nstance/pkg/object/objecttest"
 )
 
 const benchInstances = 10_000
 
 // benchStore holds running instances in a store that takes 1 ms per request.
-func benchStore(b *testing.B) *object.Counting {
+func benchStore(b *testing.B) *objecttest.Counting {
 	b.Helper()
 	store := mem.New(mem.Config{Latency: time.Millisecond, HashETags: true})
 	quick := mem.New(mem.Config{HashETags: true})
@@ -30,7 +31,7 @@ func benchStore(b *testing.B) *object.Counting {
 		put(b, quick, key(n), string(body))
 	}
 	fill(b, store, quick)
-	return object.NewCounting(store)
+	return objecttest.NewCounting(store)
 }
 
 // fill copies without waiting for one request after the other.

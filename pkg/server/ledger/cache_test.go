@@ -13,8 +13,8 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
+	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
@@ -37,9 +37,9 @@ func (l *logged) String() string {
 }
 
 // shard makes a store with n running instances and a cache that knows them.
-func shard(t *testing.T, n int) (*object.Counting, ledger.Config, *logged) {
+func shard(t *testing.T, n int) (*objecttest.Counting, ledger.Config, *logged) {
 	t.Helper()
-	store := object.NewCounting(mem.New(mem.Config{HashETags: true}))
+	store := objecttest.NewCounting(mem.New(mem.Config{HashETags: true}))
 	cfg := config(t, store)
 	log := &logged{}
 	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
@@ -58,7 +58,7 @@ const groupsRead = 1
 
 // reopen loads a new ledger, as after a restart, and tells how many objects it
 // read from the store beside the groups.
-func reopen(t *testing.T, store *object.Counting, cfg ledger.Config) (reads int64, s ledger.Stats) {
+func reopen(t *testing.T, store *objecttest.Counting, cfg ledger.Config) (reads int64, s ledger.Stats) {
 	t.Helper()
 	before := store.Counts()
 	l := open(t, cfg)

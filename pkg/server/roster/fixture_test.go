@@ -25,13 +25,13 @@ type desk struct {
 	*roster.Roster
 	t      *testing.T
 	mem    *mem.Store
-	counts *object.Counting
+	counts *objecttest.Counting
 	faults *objecttest.Faults
 }
 
 func newDesk(t *testing.T) *desk {
 	inner := mem.New(mem.Config{HashETags: true})
-	counts := object.NewCounting(inner)
+	counts := objecttest.NewCounting(inner)
 	d := &desk{t: t, mem: inner, counts: counts, faults: objecttest.NewFaults(counts, nil)}
 	d.Roster = roster.New(roster.Config{Store: d.faults, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(t.Context())
@@ -93,9 +93,9 @@ func (d *desk) refused(c pki.Caller, says string) {
 }
 
 // asked are the requests to the store since a reading.
-func (d *desk) asked(since object.Counts) object.Counts { return d.counts.Counts().Sub(since) }
+func (d *desk) asked(since objecttest.Counts) objecttest.Counts { return d.counts.Counts().Sub(since) }
 
-func (d *desk) wants(since, want object.Counts, when string) {
+func (d *desk) wants(since, want objecttest.Counts, when string) {
 	d.t.Helper()
 	if got := d.asked(since); got != want {
 		d.t.Errorf("%s: the store was asked %+v, want %+v", when, got, want)

@@ -33,13 +33,13 @@ func TestOnlyThoseWithARecordAreLetIn(t *testing.T) {
 			d.refused(b, "there is no operator")
 			d.welcome(a)
 		}
-		d.wants(before, object.Counts{}, "within a minute")
+		d.wants(before, objecttest.Counts{}, "within a minute")
 		time.Sleep(61 * time.Second)
 		d.refused(b, "operator "+b.ID+" was removed")
 		time.Sleep(time.Hour)
 		before = d.counts.Counts()
 		d.refused(b, "was removed")
-		d.wants(before, object.Counts{}, "a removal is for good")
+		d.wants(before, objecttest.Counts{}, "a removal is for good")
 	})
 }
 
@@ -51,7 +51,7 @@ func TestNobodyThereCostsNothing(t *testing.T) {
 		}
 		before := d.counts.Counts()
 		time.Sleep(time.Hour)
-		d.wants(before, object.Counts{}, "nobody there")
+		d.wants(before, objecttest.Counts{}, "nobody there")
 
 		leave := make([]func(), 20)
 		for n := range leave {
@@ -62,10 +62,10 @@ func TestNobodyThereCostsNothing(t *testing.T) {
 			}
 			leave[n] = out
 		}
-		d.wants(before, object.Counts{Get: 20}, "first calls")
+		d.wants(before, objecttest.Counts{Get: 20}, "first calls")
 		before = d.counts.Counts()
 		time.Sleep(time.Hour + time.Second)
-		d.wants(before, object.Counts{List: 60}, "twenty there for an hour")
+		d.wants(before, objecttest.Counts{List: 60}, "twenty there for an hour")
 		if !d.Here("prod", record(caller("prod", 3)).ID) {
 			t.Error("one that watches is not there")
 		}
@@ -76,7 +76,7 @@ func TestNobodyThereCostsNothing(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		before = d.counts.Counts()
 		time.Sleep(time.Hour)
-		d.wants(before, object.Counts{}, "all have left")
+		d.wants(before, objecttest.Counts{}, "all have left")
 		if d.Here("prod", record(caller("prod", 3)).ID) {
 			t.Error("one that has left is there")
 		}
@@ -286,7 +286,7 @@ func TestCallsAtOnceCostOneRead(t *testing.T) {
 		synctest.Wait()
 		leave()
 		all.Wait()
-		d.wants(object.Counts{}, object.Counts{Get: 1}, "twenty at once")
+		d.wants(objecttest.Counts{}, objecttest.Counts{Get: 1}, "twenty at once")
 	})
 }
 

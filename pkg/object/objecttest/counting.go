@@ -1,19 +1,10 @@
-package object
+package objecttest
 
 import (
 	"context"
 	"sync/atomic"
-)
 
-// Verb names a method of Store.
-type Verb string
-
-// The four verbs.
-const (
-	VerbGet    Verb = "get"
-	VerbPut    Verb = "put"
-	VerbDelete Verb = "delete"
-	VerbList   Verb = "list"
+	"github.com/nstance/nstance/pkg/object"
 )
 
 // Counts is how many requests of each verb were made, failed ones included.
@@ -34,43 +25,43 @@ func (c Counts) Sub(earlier Counts) Counts {
 	}
 }
 
-// Counting is a Store that counts the calls made to another. A page of a listing
+// Counting is a store that counts the calls made to another. A page of a listing
 // is one call; reads that the inner store retries by itself count once.
 type Counting struct {
-	inner                   Store
+	inner                   object.Store
 	gets, puts, dels, lists atomic.Int64
 }
 
-var _ Store = (*Counting)(nil)
+var _ object.Store = (*Counting)(nil)
 
 // NewCounting wraps s.
-func NewCounting(s Store) *Counting { return &Counting{inner: s} }
+func NewCounting(s object.Store) *Counting { return &Counting{inner: s} }
 
 // Counts returns the numbers so far.
 func (c *Counting) Counts() Counts {
 	return Counts{Get: c.gets.Load(), Put: c.puts.Load(), Delete: c.dels.Load(), List: c.lists.Load()}
 }
 
-// Get implements Store.
-func (c *Counting) Get(ctx context.Context, key string) (Object, error) {
+// Get implements object.Store.
+func (c *Counting) Get(ctx context.Context, key string) (object.Object, error) {
 	c.gets.Add(1)
 	return c.inner.Get(ctx, key)
 }
 
-// Put implements Store.
-func (c *Counting) Put(ctx context.Context, key string, body []byte, pre Precondition) (ETag, error) {
+// Put implements object.Store.
+func (c *Counting) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
 	c.puts.Add(1)
 	return c.inner.Put(ctx, key, body, pre)
 }
 
-// Delete implements Store.
+// Delete implements object.Store.
 func (c *Counting) Delete(ctx context.Context, key string) error {
 	c.dels.Add(1)
 	return c.inner.Delete(ctx, key)
 }
 
-// List implements Store.
-func (c *Counting) List(ctx context.Context, prefix, token string) (Page, error) {
+// List implements object.Store.
+func (c *Counting) List(ctx context.Context, prefix, token string) (object.Page, error) {
 	c.lists.Add(1)
 	return c.inner.List(ctx, prefix, token)
 }

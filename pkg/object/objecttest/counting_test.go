@@ -1,4 +1,4 @@
-package object_test
+package objecttest_test
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 )
 
 func TestCounting(t *testing.T) {
-	s := object.NewCounting(mem.New(mem.Config{PageSize: 2}))
+	s := objecttest.NewCounting(mem.New(mem.Config{PageSize: 2}))
 	ctx := t.Context()
 	for _, k := range []string{"a", "b", "c"} {
 		if _, err := s.Put(ctx, k, nil, object.IfAbsent()); err != nil {
@@ -25,12 +25,12 @@ func TestCounting(t *testing.T) {
 	if all, err := object.All(ctx, s, ""); err != nil || len(all) != 2 {
 		t.Fatalf("listed %v, %v", all, err)
 	}
-	want := object.Counts{Get: 1, Put: 1, Delete: 1, List: 1}
+	want := objecttest.Counts{Get: 1, Put: 1, Delete: 1, List: 1}
 	if got := s.Counts().Sub(before); got != want || got.Total() != 4 {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
 }
 
 func TestCountingConformance(t *testing.T) {
-	objecttest.Run(t, func(*testing.T) object.Store { return object.NewCounting(mem.New(mem.Config{})) })
+	objecttest.Run(t, func(*testing.T) object.Store { return objecttest.NewCounting(mem.New(mem.Config{})) })
 }
