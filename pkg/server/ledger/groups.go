@@ -23,14 +23,6 @@ func (l *Ledger) Groups(ctx context.Context) ([]byte, object.ETag, error) {
 	return o.Body, o.ETag, nil
 }
 
-// LastGroups returns the dynamic groups as this ledger last read or wrote them,
-// before a restart too, without asking the store. They may be out of date.
-func (l *Ledger) LastGroups() ([]byte, object.ETag) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return bytes.Clone(l.dynamic.body), l.dynamic.etag
-}
-
 func (l *Ledger) seenGroups(r row) {
 	l.mu.Lock()
 	l.dynamic = row{etag: r.etag, body: bytes.Clone(r.body)}
