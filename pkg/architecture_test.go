@@ -83,7 +83,6 @@ func rooms() map[string][]string {
 	for port, children := range map[string][]string{
 		"pkg/object":   {"s3", "dir", "mem", "objecttest"},
 		"pkg/provider": {"docker", "process", "fake", "providertest"},
-		"pkg/nonce":    {"noncetest"},
 	} {
 		for _, child := range children {
 			ports[port+"/"+child] = append([]string{port}, ports[port]...)

@@ -9,7 +9,8 @@
 //
 // Spending a nonce binds the first public key that is shown with it: the same
 // nonce with the same key succeeds again within its life, so a lost reply or a
-// new leader costs nothing, and with another key it is refused for ever. Where
-// that is recorded is a Spender's affair; this package does no I/O and knows no
-// clock.
+// new leader costs nothing, and with another key it is refused for ever. Of calls
+// that race with different keys, on any number of servers, exactly one key wins:
+// that takes one conditional write, which is pkg/server/registration's to make.
+// This package does no I/O and knows no clock.
 package nonce

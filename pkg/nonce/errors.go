@@ -21,6 +21,4 @@ var (
 	ErrNotYetValid = errors.New("nonce is not yet valid")
 	// ErrExpired: its time is over.
 	ErrExpired = errors.New("nonce has expired")
-	// ErrSpent: bound to another public key. Only a Spender returns it.
-	ErrSpent = errors.New("nonce was spent with another key")
 )

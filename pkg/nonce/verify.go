@@ -21,7 +21,7 @@ type Want struct {
 // error is one of this package's, with the values that disagree. Nothing of a
 // token is told before its signature is known to be good.
 //
-// It does not spend the nonce: see Spender.
+// It does not spend the nonce.
 func Verify(pub ed25519.PublicKey, token string, want Want, now time.Time) (Claims, error) {
 	claims, err := parse(pub, token)
 	if err != nil {

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/nonce"
-	"github.com/nstance/nstance/pkg/nonce/noncetest"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/server"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -76,10 +74,7 @@ type spender struct {
 	client nstancev1.RegistrationServiceClient
 }
 
-var _ nonce.Spender = spender{}
-
-// Spend implements nonce.Spender.
-func (s spender) Spend(ctx context.Context, claims nonce.Claims, key string, _ time.Time) error {
+func (s spender) spend(ctx context.Context, claims nonce.Claims, key string) error {
 	seed, err := hex.DecodeString(key)
 	if err != nil {
 		return err
@@ -91,7 +86,7 @@ func (s spender) Spend(ctx context.Context, claims nonce.Claims, key string, _ t
 		_, err = s.client.RegisterOperator(ctx, &nstancev1.RegisterOperatorRequest{Nonce: token, PublicKey: public})
 	}
 	if status.Code(err) == codes.PermissionDenied && strings.Contains(err.Error(), "another key") {
-		return fmt.Errorf("%w: %w", nonce.ErrSpent, err)
+		return fmt.Errorf("%w: %w", errSpent, err)
 	}
 	return err
 }
@@ -104,7 +99,7 @@ func TestNoncesAreSpentOnce(t *testing.T) {
 		s.putConfig("dev-2")
 		p := s.start().awaitLeading()
 		q := s.start(named("b"), func(c *server.Config) { c.Shard = "dev-2" }).awaitLeading()
-		noncetest.Run(t, operatorClaims(newID(t, fleet.OperatorKind)), time.Now(), func(t *testing.T, _ nonce.Claims) (a, b nonce.Spender) {
+		runSpendingSuite(t, operatorClaims(newID(t, fleet.OperatorKind)), func(t *testing.T) (a, b nonceSpender) {
 			for _, key := range s.keys("cluster/operator/") {
 				if err := s.inner.Delete(t.Context(), key); err != nil {
 					t.Fatal(err)
@@ -129,7 +124,7 @@ func TestNoncesAreSpentOnce(t *testing.T) {
 		ids := s.living()
 		next := 0
 		// The suite spends the nonce that it is given; ours are of one instance each.
-		noncetest.Run(t, claimsOf(ids[0]), time.Now(), func(t *testing.T, _ nonce.Claims) (a, b nonce.Spender) {
+		runSpendingSuite(t, claimsOf(ids[0]), func(*testing.T) (a, b nonceSpender) {
 			next++
 			mine := forInstance{spender{t, s, p.registration()}, ids[next]}
 			return mine, mine
@@ -143,7 +138,6 @@ type forInstance struct {
 	id fleet.InstanceID
 }
 
-// Spend implements nonce.Spender.
-func (f forInstance) Spend(ctx context.Context, _ nonce.Claims, key string, now time.Time) error {
-	return f.spender.Spend(ctx, claimsOf(f.id), key, now)
+func (f forInstance) spend(ctx context.Context, _ nonce.Claims, key string) error {
+	return f.spender.spend(ctx, claimsOf(f.id), key)
 }

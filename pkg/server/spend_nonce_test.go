@@ -1,6 +1,4 @@
-// Package noncetest is the contract of nonce.Spender as a test suite, to be run
-// on every implementation.
-package noncetest
+package server_test
 
 import (
 	"context"
@@ -9,84 +7,94 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nstance/nstance/pkg/nonce"
 )
 
-// Open returns two spenders that share one durable state, as two servers do,
-// fresh for every call and ready for a nonce with these claims.
-type Open func(t *testing.T, claims nonce.Claims) (a, b nonce.Spender)
+// errSpent: the nonce is bound to another public key.
+var errSpent = errors.New("nonce was spent with another key")
 
-// Run runs the suite. claims is a nonce that the spenders can bind, valid at now.
-func Run(t *testing.T, claims nonce.Claims, now time.Time, open Open) {
+// nonceSpender binds a verified nonce to the public key that is shown with it.
+//
+// spend returns nil when the nonce is bound to the key by now, durably: because
+// this call bound it, or because an earlier one with the same key did, whoever
+// got the reply. It returns errSpent when the nonce is bound to another key; that
+// never changes. Any other error leaves it open whether the key was bound: the
+// same call can be repeated, on this server or another, and will tell.
+type nonceSpender interface {
+	spend(ctx context.Context, claims nonce.Claims, key string) error
+}
+
+// spendingSuite is what holds for every way to spend a nonce.
+type spendingSuite struct {
+	claims nonce.Claims
+	a, b   nonceSpender // two servers that share one durable state
+}
+
+// runSpendingSuite runs the suite. claims is a nonce that the spenders can bind;
+// open returns two that are fresh for every call.
+func runSpendingSuite(t *testing.T, claims nonce.Claims, open func(t *testing.T) (a, b nonceSpender)) {
 	t.Helper()
-	for name, test := range map[string]func(suite, *testing.T){
-		"the first key binds and may come again":   suite.repeat,
-		"another key is refused for ever":          suite.otherKey,
-		"of racing keys exactly one wins":          suite.race,
-		"a call that is cancelled binds nobody":    suite.cancelled,
-		"racing calls with one key all succeed":    suite.sameKeyRace,
-		"what one server bound, the other honours": suite.otherServer,
+	for name, test := range map[string]func(spendingSuite, *testing.T){
+		"the first key binds and may come again":   spendingSuite.repeat,
+		"another key is refused for ever":          spendingSuite.otherKey,
+		"of racing keys exactly one wins":          spendingSuite.race,
+		"a call that is cancelled binds no key":    spendingSuite.cancelled,
+		"racing calls with one key all succeed":    spendingSuite.sameKeyRace,
+		"what one server bound, the other honours": spendingSuite.otherServer,
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := open(t, claims)
-			test(suite{claims, now, a, b}, t)
+			a, b := open(t)
+			test(spendingSuite{claims, a, b}, t)
 		})
 	}
 }
 
-type suite struct {
-	claims nonce.Claims
-	now    time.Time
-	a, b   nonce.Spender
-}
+// keyName makes the n-th of a row of key hashes.
+func keyName(n int) string { return strings.Repeat("0", 60) + fmt.Sprintf("%04x", n) }
 
-// key makes the n-th of a row of key hashes.
-func key(n int) string { return strings.Repeat("0", 60) + fmt.Sprintf("%04x", n) }
-
-func (s suite) spend(t *testing.T, by nonce.Spender, n int) error {
+func (s spendingSuite) try(t *testing.T, by nonceSpender, n int) error {
 	t.Helper()
-	return by.Spend(t.Context(), s.claims, key(n), s.now)
+	return by.spend(t.Context(), s.claims, keyName(n))
 }
 
-func (s suite) repeat(t *testing.T) {
+func (s spendingSuite) repeat(t *testing.T) {
 	for i := range 3 {
-		if err := s.spend(t, s.a, 1); err != nil {
+		if err := s.try(t, s.a, 1); err != nil {
 			t.Fatalf("call %d: %v", i+1, err)
 		}
 	}
 }
 
-func (s suite) otherKey(t *testing.T) {
-	if err := s.spend(t, s.a, 1); err != nil {
+func (s spendingSuite) otherKey(t *testing.T) {
+	if err := s.try(t, s.a, 1); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if err := s.spend(t, s.a, 2); !errors.Is(err, nonce.ErrSpent) {
-			t.Fatalf("call %d: got %v, want ErrSpent", i+1, err)
+		if err := s.try(t, s.a, 2); !errors.Is(err, errSpent) {
+			t.Fatalf("call %d: got %v, want errSpent", i+1, err)
 		}
 	}
-	if err := s.spend(t, s.a, 1); err != nil {
+	if err := s.try(t, s.a, 1); err != nil {
 		t.Errorf("the first key, after another was refused: %v", err)
 	}
 }
 
-func (s suite) otherServer(t *testing.T) {
-	if err := s.spend(t, s.a, 1); err != nil {
+func (s spendingSuite) otherServer(t *testing.T) {
+	if err := s.try(t, s.a, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.spend(t, s.b, 1); err != nil {
+	if err := s.try(t, s.b, 1); err != nil {
 		t.Errorf("same key: %v", err)
 	}
-	if err := s.spend(t, s.b, 2); !errors.Is(err, nonce.ErrSpent) {
-		t.Errorf("other key: got %v, want ErrSpent", err)
+	if err := s.try(t, s.b, 2); !errors.Is(err, errSpent) {
+		t.Errorf("other key: got %v, want errSpent", err)
 	}
 }
 
-func (s suite) race(t *testing.T) {
+func (s spendingSuite) race(t *testing.T) {
 	const racers = 16
-	results := s.together(t, racers, func(i int) string { return key(i) })
+	results := s.together(t, racers, func(i int) string { return keyName(i) })
 	winner := -1
 	for i, err := range results {
 		switch {
@@ -98,11 +106,11 @@ func (s suite) race(t *testing.T) {
 	}
 	// A racer may fail without knowing the outcome; asked again, each is told.
 	for i := range racers {
-		err := s.spend(t, s.a, i)
+		err := s.try(t, s.a, i)
 		if err == nil && winner < 0 {
 			winner = i
 		}
-		if (err == nil) != (i == winner) || (err != nil && !errors.Is(err, nonce.ErrSpent)) {
+		if (err == nil) != (i == winner) || (err != nil && !errors.Is(err, errSpent)) {
 			t.Errorf("key %d, asked again: %v; the winner is %d", i, err, winner)
 		}
 	}
@@ -111,19 +119,19 @@ func (s suite) race(t *testing.T) {
 	}
 }
 
-func (s suite) sameKeyRace(t *testing.T) {
-	for i, err := range s.together(t, 16, func(int) string { return key(1) }) {
-		if errors.Is(err, nonce.ErrSpent) {
+func (s spendingSuite) sameKeyRace(t *testing.T) {
+	for i, err := range s.together(t, 16, func(int) string { return keyName(1) }) {
+		if errors.Is(err, errSpent) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	if err := s.spend(t, s.b, 1); err != nil {
+	if err := s.try(t, s.b, 1); err != nil {
 		t.Errorf("asked again: %v", err)
 	}
 }
 
 // together spends from both servers at once.
-func (s suite) together(t *testing.T, n int, key func(int) string) []error {
+func (s spendingSuite) together(t *testing.T, n int, key func(int) string) []error {
 	results := make([]error, n)
 	var all sync.WaitGroup
 	for i := range n {
@@ -131,19 +139,19 @@ func (s suite) together(t *testing.T, n int, key func(int) string) []error {
 		if i%2 == 1 {
 			by = s.b
 		}
-		all.Go(func() { results[i] = by.Spend(t.Context(), s.claims, key(i), s.now) })
+		all.Go(func() { results[i] = by.spend(t.Context(), s.claims, key(i)) })
 	}
 	all.Wait()
 	return results
 }
 
-func (s suite) cancelled(t *testing.T) {
+func (s spendingSuite) cancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.a.Spend(ctx, s.claims, key(1), s.now); err == nil || errors.Is(err, nonce.ErrSpent) {
+	if err := s.a.spend(ctx, s.claims, keyName(1)); err == nil || errors.Is(err, errSpent) {
 		t.Errorf("got %v, want the context's error", err)
 	}
-	if err := s.spend(t, s.a, 2); err != nil {
+	if err := s.try(t, s.a, 2); err != nil {
 		t.Errorf("another key afterwards: %v", err)
 	}
 }
