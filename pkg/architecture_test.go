@@ -28,7 +28,7 @@ func rooms() map[string][]string {
 		"pkg/fleet":            {},
 		"pkg/pki":              {"pkg/fleet"},
 		"pkg/nonce":            {"pkg/fleet"},
-		"pkg/object":           {},
+		"pkg/object":           {"pkg/retry"},
 		"pkg/record":           {},
 		"pkg/retry":            {},
 		"pkg/server/broadcast": {},
@@ -36,7 +36,7 @@ func rooms() map[string][]string {
 
 		"pkg/config":          {"pkg/files", "pkg/fleet", "pkg/record"},
 		"pkg/server/plan":     {"pkg/fleet"},
-		"pkg/provider":        {"pkg/fleet"},
+		"pkg/provider":        {"pkg/fleet", "pkg/retry"},
 		"pkg/server/images":   {"pkg/provider"},
 		"pkg/secrets":         {"pkg/object", "pkg/pki"},
 		"pkg/server/election": {"pkg/object"},
@@ -70,7 +70,7 @@ func rooms() map[string][]string {
 		},
 
 		"pkg/dev/s3":    {"pkg/object"},
-		"pkg/dev/stack": {"pkg/config", "pkg/provider", "pkg/provider/docker", "pkg/provider/process"},
+		"pkg/dev/stack": {"pkg/config", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/retry"},
 
 		"cmd/nstance-server": {"pkg/server"},
 		"cmd/nstance-agent":  {"pkg/agent", "pkg/rpc"},

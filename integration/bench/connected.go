@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 const (
@@ -114,7 +115,7 @@ func (c *child) highestRSS(ctx context.Context, window time.Duration) (highest f
 			return 0, err
 		}
 		highest = max(highest, now)
-		if err := pause(ctx, time.Second); err != nil {
+		if err := retry.Wait(ctx, time.Second); err != nil {
 			return 0, err
 		}
 	}

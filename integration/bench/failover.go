@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 const (
@@ -87,7 +89,7 @@ func (r *rivals) start(ctx context.Context) (*child, error) {
 // strike sends the leader a signal while a standby watches, and waits until that
 // one has acted. It returns the old leader, which may still run.
 func (r *rivals) strike(ctx context.Context, s syscall.Signal) (t takeover, old *child, err error) {
-	if err := pause(ctx, following); err != nil { // the leader is done with its own takeover
+	if err := retry.Wait(ctx, following); err != nil { // the leader is done with its own takeover
 		return t, nil, err
 	}
 	standby, err := r.start(ctx)
@@ -95,7 +97,7 @@ func (r *rivals) strike(ctx context.Context, s syscall.Signal) (t takeover, old 
 		return t, nil, err
 	}
 	old, r.leader = r.leader, standby
-	if err := pause(ctx, following); err != nil {
+	if err := retry.Wait(ctx, following); err != nil {
 		return t, old, err
 	}
 	struck := time.Now()

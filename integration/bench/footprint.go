@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/shirou/gopsutil/v4/process"
+
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 const (
@@ -55,7 +57,7 @@ func measureFootprint(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return out, err
 	}
-	if err := pause(ctx, footprintSettle); err != nil {
+	if err := retry.Wait(ctx, footprintSettle); err != nil {
 		return out, err
 	}
 	serverRSS, err := rss(ctx, server.Process.Pid)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 const (
@@ -69,7 +71,7 @@ func (b *bench) freeze(ctx context.Context, name string) (takeover, error) {
 	if _, err := old.await(ctx, "term is over", began, 10*time.Second); err != nil {
 		return t, err
 	}
-	if err := pause(ctx, thawed); err != nil {
+	if err := retry.Wait(ctx, thawed); err != nil {
 		return t, err
 	}
 	// Nothing was to be done for it since the standby started.

@@ -12,6 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/secrets"
 	"github.com/nstance/nstance/pkg/server"
 )
@@ -112,26 +113,10 @@ var errTooLate = errors.New("waited in vain")
 func until(ctx context.Context, what string, patience time.Duration, ok func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
 	for !ok() {
-		select {
-		case <-ctx.Done():
+		if retry.Wait(ctx, 2*time.Millisecond) != nil {
 			return fmt.Errorf("%w for %s until: %s", errTooLate, patience, what)
-		case <-tick.C:
 		}
 	}
 	return nil
-}
-
-// pause waits for d or until ctx ends, whose error it then returns.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

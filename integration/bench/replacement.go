@@ -13,6 +13,7 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/retry"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -165,7 +166,7 @@ func (r *replacements) settle(ctx context.Context) error {
 	for len(r.fresh) > 0 {
 		<-r.fresh
 	}
-	return pause(ctx, 60*time.Millisecond)
+	return retry.Wait(ctx, 60*time.Millisecond)
 }
 
 // kill makes a VM stop dead and cuts its agent's connection.
@@ -201,7 +202,7 @@ func (r *replacements) announce(ctx context.Context, m *member) (time.Time, erro
 	if err := stream.Send(&nstancev1.ReportHealthRequest{Sequence: 1, Version: "bench"}); err != nil {
 		return time.Time{}, err
 	}
-	if err := pause(ctx, 20*time.Millisecond); err != nil {
+	if err := retry.Wait(ctx, 20*time.Millisecond); err != nil {
 		return time.Time{}, err
 	}
 	at := time.Now()

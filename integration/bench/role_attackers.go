@@ -12,6 +12,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server"
 )
 
@@ -124,7 +125,7 @@ func (a *attackers) ownID() fleet.InstanceID { return a.kit.Instances[len(a.kit.
 func (a *attackers) again(ctx context.Context, once func(context.Context) error) {
 	for ctx.Err() == nil {
 		a.attempts.Add(1)
-		if err := once(ctx); err != nil && pause(ctx, attackRedial) != nil {
+		if err := once(ctx); err != nil && retry.Wait(ctx, attackRedial) != nil {
 			return
 		}
 	}
@@ -176,7 +177,7 @@ func sendSlowly(ctx context.Context, from *net.Dialer, addr string) error {
 			if _, err := conn.Write([]byte(text[:1])); err != nil {
 				return err
 			}
-			if err := pause(ctx, time.Second); err != nil {
+			if err := retry.Wait(ctx, time.Second); err != nil {
 				return err
 			}
 		}

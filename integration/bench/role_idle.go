@@ -13,6 +13,7 @@ import (
 	"github.com/nstance/nstance/pkg/object/mem"
 	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 const (
@@ -106,7 +107,7 @@ func playIdle(ctx context.Context, s *stage) error {
 	stopStandby := node{ID: "standby", Store: standby, Provider: machines, CacheDir: filepath.Join(settings.Dir, "b"), Addrs: addrs, Logger: logger}.start(ctx)
 	<-s.commands
 	from := began.Add(idleSettle)
-	if err := pause(ctx, max(0, time.Until(from.Add(idleLeast)))); err != nil {
+	if err := retry.Wait(ctx, max(0, time.Until(from.Add(idleLeast)))); err != nil {
 		return err
 	}
 	window := time.Since(from).Truncate(idlePeriod)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 const (
@@ -63,7 +64,7 @@ func measureSiege(ctx context.Context, b *bench) ([]figure, error) {
 			b.say("  %s", f)
 		}
 		out = append(out, figures...)
-		if err := pause(ctx, min(siegePause, b.siegeTime)); err != nil {
+		if err := retry.Wait(ctx, min(siegePause, b.siegeTime)); err != nil {
 			return out, err
 		}
 	}
@@ -134,7 +135,7 @@ func (s *siege) watch(ctx context.Context) (seen phase, err error) {
 			}
 			seen.replaced = append(seen.replaced, took)
 		}
-		if err := pause(ctx, 200*time.Millisecond); err != nil {
+		if err := retry.Wait(ctx, 200*time.Millisecond); err != nil {
 			return seen, err
 		}
 	}
@@ -200,7 +201,7 @@ func (s *siege) failover(ctx context.Context) (figure, error) {
 		return figure{}, err
 	}
 	defer attackers.stop(10 * time.Second)
-	if err := pause(ctx, siegeLead); err != nil {
+	if err := retry.Wait(ctx, siegeLead); err != nil {
 		return figure{}, err
 	}
 	if err := s.agents.tell("again " + s.addrs[1].Agent); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/nonce"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/retry"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -76,7 +77,7 @@ func sendMessage(ctx context.Context, transport *http.Transport, url string) err
 		_, err := message.Write(head)
 		for sent := 0; err == nil && sent+floodStep < floodMessage; sent += floodStep {
 			if _, err = message.Write(make([]byte, floodStep)); err == nil {
-				err = pause(ctx, floodPause)
+				err = retry.Wait(ctx, floodPause)
 			}
 		}
 	}()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server"
 )
 
@@ -128,7 +129,7 @@ func (s *siege) heard(ctx context.Context) error {
 		if err == nil && late < siegeReports {
 			return nil
 		}
-		if pause(ctx, 200*time.Millisecond) != nil {
+		if retry.Wait(ctx, 200*time.Millisecond) != nil {
 			return errors.Join(fmt.Errorf("not all agents were heard within a minute: one is late by %s", late), err)
 		}
 	}

@@ -6,14 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/nstance/nstance/pkg/retry"
 )
 
-// The pauses between the attempts of one Settle: the first, doubling up to the
-// last. Short, because a leader whose renewal is in doubt does nothing else.
-const (
-	settleFirstPause = 50 * time.Millisecond
-	settleLastPause  = 2 * time.Second
-)
+// settleBackoff is the pauses between the attempts of one Settle. They are short,
+// because a leader whose renewal is in doubt does nothing else.
+func settleBackoff() retry.Backoff {
+	return retry.Backoff{First: 50 * time.Millisecond, Limit: 2 * time.Second}
+}
 
 // Settle is a conditional Put that survives lost replies. After an unknown
 // outcome it reads the object back and compares:
@@ -39,7 +40,7 @@ func Settle(ctx context.Context, s Store, key string, body []byte, pre Precondit
 	if !errors.Is(err, ErrUnknown) {
 		return etag, err // a first conflict is what it says: nothing of ours was under way
 	}
-	for pause := settleFirstPause; ; pause = min(2*pause, settleLastPause) {
+	for attempt := 1; ; attempt++ {
 		var found outcome
 		var seen error
 		etag, found, seen = readBack(ctx, s, key, body, pre)
@@ -57,7 +58,7 @@ func Settle(ctx context.Context, s Store, key string, body []byte, pre Precondit
 		case unread:
 			err = seen
 		}
-		if end := sleep(ctx, pause); end != nil {
+		if end := retry.Wait(ctx, settleBackoff().Delay(attempt)); end != nil {
 			return "", fmt.Errorf("settle %s: %w: %w; last answer: %w", key, ErrUnknown, end, err)
 		}
 	}
@@ -87,16 +88,4 @@ func readBack(ctx context.Context, s Store, key string, body []byte, pre Precond
 		return "", unchanged, nil
 	}
 	return "", changed, nil
-}
-
-// sleep waits for d, or returns the cause of ctx's end.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/process"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // withProvider returns an example's config with the stack's own provider.
@@ -96,10 +97,8 @@ func removeShard(ctx context.Context, cfg Config, shard string) error {
 		if left == 0 {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Wait(ctx, 50*time.Millisecond) != nil {
 			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // Flags are what a person says on the command line; paths may be relative.
@@ -159,10 +161,8 @@ func (f Flags) Down(ctx context.Context) error {
 			defer unlock()
 			return Clean(ctx, cfg)
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Wait(ctx, 50*time.Millisecond) != nil {
 			return err
-		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/shirou/gopsutil/v4/process"
+
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // farewell is what a supervisor that cleaned up itself writes to its guard.
@@ -96,10 +98,8 @@ func endProcess(ctx context.Context, file, bin string) error {
 	for mine(ctx, pid, bin) {
 		// Already gone is as good as killed.
 		_ = syscall.Kill(pid, syscall.SIGKILL)
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("end process %d: %w", pid, ctx.Err())
-		case <-time.After(20 * time.Millisecond):
+		if err := retry.Wait(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("end process %d: %w", pid, err)
 		}
 	}
 	return os.Remove(file)

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // upTimeout bounds the way from nothing to all groups at size.
@@ -71,10 +73,8 @@ func poll(ctx context.Context, ask func() (done bool, reason string)) error {
 		if ctx.Err() == nil {
 			reason = why
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Wait(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("%s (%w)", reason, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

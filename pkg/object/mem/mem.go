@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // defaultPageSize is S3's.
@@ -152,14 +153,10 @@ func (s *Store) wait(ctx context.Context) error {
 	if s.cfg.Latency == 0 || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	t := time.NewTimer(s.cfg.Latency / 2)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if retry.Wait(ctx, s.cfg.Latency/2) != nil {
 		return ctx.Err()
 	}
+	return nil
 }
 
 func (s *Store) etag(body []byte) object.ETag {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // Fault is what becomes of a request.
@@ -222,12 +223,7 @@ func (f *Faults) begin(ctx context.Context, verb object.Verb, key string) (Outco
 	o := f.plan(Request{Verb: verb, Key: key, Nth: f.nth[id]})
 	f.mu.Unlock()
 	if o.Latency > 0 {
-		t := time.NewTimer(o.Latency)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-		}
+		_ = retry.Wait(ctx, o.Latency) // the end of ctx is looked at below
 	}
 	if err := ctx.Err(); err != nil {
 		return Outcome{}, unknown(verb, key, err)

@@ -34,6 +34,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 const (
@@ -228,7 +229,8 @@ func infoOf(o minio.ObjectInfo, size int64) object.Info {
 
 // read sends a read, again when its outcome is unknown for a reason that may pass.
 func (s *Store) read(ctx context.Context, send func(context.Context) error) error {
-	for attempt, pause := 1, readPause; ; attempt, pause = attempt+1, 2*pause {
+	backoff := retry.Backoff{First: readPause, Limit: time.Minute}
+	for attempt := 1; ; attempt++ {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("%w: %w", object.ErrUnknown, err)
 		}
@@ -238,12 +240,7 @@ func (s *Store) read(ctx context.Context, send func(context.Context) error) erro
 		if err == nil || attempt == readAttempts || !passing(err) {
 			return err
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
+		_ = retry.Wait(ctx, backoff.Delay(attempt)) // the next turn sees the end of ctx
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // Create implements provider.Provider. A container that was created and never
@@ -49,16 +50,12 @@ const (
 // claim returns the container that has the instance's name: a new one, or the
 // one that there was.
 func (p *Provider) claim(ctx context.Context, spec provider.Spec, r request) (container.InspectResponse, error) {
-	pause := time.NewTicker(nameRetry)
-	defer pause.Stop()
 	for attempt := 1; ; attempt++ {
 		found, err := p.attempt(ctx, spec, r)
 		if !errors.Is(err, errNameKept) || attempt == nameAttempts {
 			return found, err
 		}
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
+		if retry.Wait(ctx, nameRetry) != nil {
 			return container.InspectResponse{}, ctx.Err()
 		}
 	}

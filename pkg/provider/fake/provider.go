@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // Provider is one server's handle on a World.
@@ -93,11 +94,11 @@ func send[T any](ctx context.Context, p *Provider, r request, apply func() (T, e
 		return none, p.w.end(c, false, ctx.Err())
 	}
 	land := func() (T, error) { return settle(p.w, c, apply) }
-	if err := pause(ctx, c.takes); err != nil {
+	if c.takes > 0 && retry.Wait(ctx, c.takes) != nil {
 		if c.lands {
 			time.AfterFunc(time.Until(c.due), func() { _, _ = land() })
 		}
-		return none, p.w.end(c, false, err)
+		return none, p.w.end(c, false, ctx.Err())
 	}
 	return land()
 }
@@ -119,18 +120,4 @@ func settle[T any](w *World, c *flight, apply func() (T, error)) (T, error) {
 		return none, err
 	}
 	return got, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // birth tells one process from every other that ever had its pid.
@@ -68,12 +70,8 @@ func (b birth) kill() error {
 
 // pollExit waits for the end of a process where nothing tells of it.
 func pollExit(ctx context.Context, b birth) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
 	for b.alive() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if retry.Wait(ctx, 20*time.Millisecond) != nil {
 			return ctx.Err()
 		}
 	}

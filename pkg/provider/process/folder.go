@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // The files of an instance's folder.
@@ -193,16 +194,12 @@ func (f folder) lock(ctx context.Context, create bool) (*os.File, error) {
 }
 
 func flock(ctx context.Context, file *os.File) error {
-	tick := time.NewTicker(lockPoll)
-	defer tick.Stop()
 	for {
 		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			return err
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if retry.Wait(ctx, lockPoll) != nil {
 			return ctx.Err()
 		}
 	}

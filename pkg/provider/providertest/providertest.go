@@ -12,6 +12,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // World is where the VMs of one test live.
@@ -217,8 +218,6 @@ func (s *shard) await(t *testing.T, p provider.Provider, ref provider.Ref, want 
 func (s *shard) eventually(t *testing.T, what string, ask func() (ok bool, seen string)) {
 	t.Helper()
 	deadline := time.Now().Add(s.Patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
 	for {
 		ok, seen := ask()
 		if ok {
@@ -227,9 +226,7 @@ func (s *shard) eventually(t *testing.T, what string, ask func() (ok bool, seen 
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %v: %s; last seen: %s", s.Patience, what, seen)
 		}
-		select {
-		case <-tick.C:
-		case <-t.Context().Done():
+		if retry.Wait(t.Context(), 5*time.Millisecond) != nil {
 			t.Fatalf("test ended while waiting: %s", what)
 		}
 	}
