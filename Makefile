@@ -14,7 +14,6 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 
 BUF := $(GO) tool -modfile=.ci/tools/buf.mod buf
 LINT := $(GO) tool -modfile=.ci/tools/golangci-lint.mod golangci-lint
-TOOL := $(GO) tool -modfile=go.tools.mod
 
 # The race detector needs a C compiler on most platforms. Without one the tests
 # still run, and say what is missing.

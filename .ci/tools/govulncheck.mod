@@ -2,11 +2,7 @@ module github.com/nstance/nstance
 
 go 1.26.0
 
-tool (
-	golang.org/x/vuln/cmd/govulncheck
-	google.golang.org/grpc/cmd/protoc-gen-go-grpc
-	google.golang.org/protobuf/cmd/protoc-gen-go
-)
+tool golang.org/x/vuln/cmd/govulncheck
 
 require (
 	golang.org/x/mod v0.41.0 // indirect
@@ -15,6 +11,4 @@ require (
 	golang.org/x/telemetry v0.0.0-20260908163034-4bcc4b2ee518 // indirect
 	golang.org/x/tools v0.50.0 // indirect
 	golang.org/x/vuln v1.8.0 // indirect
-	google.golang.org/grpc/cmd/protoc-gen-go-grpc v1.6.2 // indirect
-	google.golang.org/protobuf v1.36.12 // indirect
 )
