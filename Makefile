@@ -19,9 +19,9 @@ LINT := $(GO) tool -modfile=.ci/tools/golangci-lint.mod golangci-lint
 # still run, and say what is missing.
 CC_FOUND := $(shell command -v $$($(GO) env CC) 2>/dev/null)
 ifneq ($(CC_FOUND),)
-TEST := CGO_ENABLED=1 $(GO) test -race
+TEST := CGO_ENABLED=1 .ci/test -race
 else
-TEST := $(GO) test
+TEST := .ci/test
 endif
 
 .DEFAULT_GOAL := help
@@ -44,13 +44,30 @@ always:
 bin/%: always
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
 
+.PHONY: quick
+quick: ## Run the tests without simulation and race detector, the packages that you changed first
+	@.ci/quick
+
 .PHONY: test
 test: ## Run every test that needs no container engine, race detector on, and simulate 2,000 histories of a shard
 ifeq ($(CC_FOUND),)
 	@echo "no C compiler: running the tests WITHOUT the race detector" >&2
 endif
-	$(TEST) -timeout 10m ./...
+	@$(TEST) -timeout 10m ./...
+	@echo "simulating 2,000 histories of a shard"
 	@$(MAKE) --no-print-directory sim SEEDS=2000
+
+.PHONY: deflake
+deflake: ## Repeat the tests of package PKG until one fails (RUN: a pattern of names, TIMES: an end)
+	@.ci/deflake "$(PKG)" "$(RUN)" "$(TIMES)"
+
+.PHONY: cover
+cover: ## Say how much of each package the tests run, and of all (temp/cover.txt)
+	@.ci/cover
+
+.PHONY: lines
+lines: ## Count the product's lines: no tests, test suites, simulation, benchmark or generated code
+	@.ci/product | xargs cat | wc -l
 
 .PHONY: sim
 sim: ## Simulate SEEDS histories of a shard (default 500), or replay SEED with its timeline (LENGTH=10m, LOGS=1)
