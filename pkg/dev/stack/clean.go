@@ -6,99 +6,67 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
-	"github.com/nstance/nstance/pkg/config"
-	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/provider/process"
 	"github.com/nstance/nstance/pkg/retry"
+	"github.com/shirou/gopsutil/v4/process"
 )
 
-// withProvider returns an example's config with the stack's own provider.
-func withProvider(body []byte, cfg Config) ([]byte, error) {
-	return config.WithProvider(body, cfg.Provider, providerOptions(cfg))
-}
-
-func providerOptions(cfg Config) map[string]any {
-	if cfg.Provider == "docker" {
-		return map[string]any{"image": agentImage}
-	}
-	return map[string]any{"dir": filepath.Join(cfg.Temp, "agents"), "agent": filepath.Join(cfg.Bin, "nstance-agent")}
-}
-
-func openProvider(cfg Config, shard string) (provider.Provider, error) {
-	scope := provider.Scope{ClusterID: clusterID, Shard: shard}
-	if cfg.Provider == "docker" {
-		return openDocker(cfg, scope)
-	}
-	c, err := process.Default(scope, cfg.Logger).WithOptions(providerOptions(cfg))
+// Clean ends every process that a stack in cfg.Temp left running: servers
+// first, then agents, then object storage. It is safe to call when nothing runs.
+func Clean(ctx context.Context, cfg Config) error {
+	files, err := filepath.Glob(filepath.Join(cfg.Temp, "run", "*.pid"))
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("find processes left behind: %w", err)
 	}
-	return process.New(c)
-}
-
-// providerFile says what the agents that a folder's stack may have left are. It
-// is there from before the first agent until after the last one, so that cleaning
-// one folder never touches the containers of a stack in another.
-func providerFile(cfg Config) string { return filepath.Join(cfg.Temp, "run", "provider") }
-
-// noteProvider is called before anything is started.
-func noteProvider(cfg Config) error {
-	if err := os.WriteFile(providerFile(cfg), []byte(cfg.Provider), 0o644); err != nil {
-		return fmt.Errorf("note the provider: %w", err)
-	}
-	return nil
-}
-
-// removeAgents deletes every agent that a stack in this folder started, and waits
-// until they are gone.
-func removeAgents(ctx context.Context, cfg Config) error {
-	noted, err := os.ReadFile(providerFile(cfg))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read the noted provider: %w", err)
-	}
-	cfg.Provider = string(noted)
 	var errs []error
-	for _, s := range shards() {
-		if err := removeShard(ctx, cfg, s.id); err != nil {
-			errs = append(errs, fmt.Errorf("remove agents of %s: %w", s.id, err))
+	var last string
+	for _, file := range files {
+		if filepath.Base(file) == "s3.pid" {
+			last = file
+			continue
 		}
+		errs = append(errs, endProcess(ctx, file, cfg.Bin))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+	errs = append(errs, removeAgents(ctx, cfg))
+	if last != "" {
+		errs = append(errs, endProcess(ctx, last, cfg.Bin))
 	}
-	return os.Remove(providerFile(cfg))
+	return errors.Join(errs...)
 }
 
-func removeShard(ctx context.Context, cfg Config, shard string) error {
-	p, err := openProvider(cfg, shard)
+// endProcess kills the process that a pid file names, if it still is one of
+// ours and not a stranger that got the same number.
+func endProcess(ctx context.Context, file, bin string) error {
+	body, err := os.ReadFile(file)
 	if err != nil {
-		return err
+		return fmt.Errorf("read pid file: %w", err)
 	}
-	for {
-		vms, err := p.List(ctx)
-		if err != nil {
-			return err
-		}
-		left := 0
-		for _, vm := range vms {
-			if vm.State == provider.StateDeleted {
-				continue
-			}
-			left++
-			if err := p.Delete(ctx, vm.Ref()); err != nil {
-				return err
-			}
-		}
-		if left == 0 {
-			return nil
-		}
-		if retry.Wait(ctx, 50*time.Millisecond) != nil {
-			return ctx.Err()
+	pid, err := strconv.Atoi(strings.TrimSpace(string(body)))
+	if err != nil {
+		return fmt.Errorf("read pid file %s: %w", file, err)
+	}
+	for mine(ctx, pid, bin) {
+		// Already gone is as good as killed.
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		if err := retry.Wait(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("end process %d: %w", pid, err)
 		}
 	}
+	return os.Remove(file)
+}
+
+func mine(ctx context.Context, pid int, bin string) bool {
+	p, err := process.NewProcessWithContext(ctx, int32(pid))
+	if err != nil {
+		return false
+	}
+	if states, err := p.StatusWithContext(ctx); err == nil && len(states) > 0 && states[0] == process.Zombie {
+		return false
+	}
+	line, err := p.CmdlineWithContext(ctx)
+	return err == nil && strings.Contains(line, bin)
 }

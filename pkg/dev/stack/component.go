@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,15 +15,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// Spec describes one process of the stack.
-type Spec struct {
-	Name   string
-	Path   string // the binary
-	Args   []string
-	Env    []string // beside PATH and HOME
-	Health string   // URL that answers 200 once the process is up
-}
 
 // restartDelay is how long a process that ended by itself stays down: long
 // enough that one that can't start does not spin, short enough that a killed
@@ -153,46 +143,6 @@ func (c *component) stop(sig syscall.Signal, grace time.Duration) {
 		_ = cmd.Process.Kill()
 		<-exited
 	}
-}
-
-// Status is what is known of one component.
-type Status struct {
-	Name     string `json:"name"`
-	PID      int    `json:"pid"` // 0: not running
-	Healthy  bool   `json:"healthy"`
-	Detail   string `json:"detail,omitempty"` // what its health endpoint says, or how it ended
-	Restarts int    `json:"restarts"`
-}
-
-func (c *component) status(ctx context.Context) Status {
-	c.mu.Lock()
-	s := Status{Name: c.spec.Name, Restarts: c.restarts, Detail: c.last}
-	running := c.cmd != nil
-	if running {
-		s.PID = c.cmd.Process.Pid
-	}
-	c.mu.Unlock()
-	if running {
-		s.Healthy, s.Detail = probe(ctx, c.spec.Health)
-	}
-	return s
-}
-
-// probe asks a health endpoint.
-func probe(ctx context.Context, url string) (healthy bool, detail string) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return false, err.Error()
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false, "not answering yet"
-	}
-	defer resp.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024))
-	return resp.StatusCode == http.StatusOK, strings.TrimSpace(string(body))
 }
 
 func pidFile(runDir, name string) string { return filepath.Join(runDir, name+".pid") }

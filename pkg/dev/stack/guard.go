@@ -2,20 +2,11 @@ package stack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
-	"time"
-
-	"github.com/shirou/gopsutil/v4/process"
-
-	"github.com/nstance/nstance/pkg/retry"
 )
 
 // farewell is what a supervisor that cleaned up itself writes to its guard.
@@ -59,60 +50,4 @@ func Guard(ctx context.Context, cfg Config, pipe io.Reader) error {
 		return nil
 	}
 	return Clean(ctx, cfg)
-}
-
-// Clean ends every process that a stack in cfg.Temp left running: servers
-// first, then agents, then object storage. It is safe to call when nothing runs.
-func Clean(ctx context.Context, cfg Config) error {
-	files, err := filepath.Glob(filepath.Join(cfg.Temp, "run", "*.pid"))
-	if err != nil {
-		return fmt.Errorf("find processes left behind: %w", err)
-	}
-	var errs []error
-	var last string
-	for _, file := range files {
-		if filepath.Base(file) == "s3.pid" {
-			last = file
-			continue
-		}
-		errs = append(errs, endProcess(ctx, file, cfg.Bin))
-	}
-	errs = append(errs, removeAgents(ctx, cfg))
-	if last != "" {
-		errs = append(errs, endProcess(ctx, last, cfg.Bin))
-	}
-	return errors.Join(errs...)
-}
-
-// endProcess kills the process that a pid file names, if it still is one of
-// ours and not a stranger that got the same number.
-func endProcess(ctx context.Context, file, bin string) error {
-	body, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("read pid file: %w", err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(body)))
-	if err != nil {
-		return fmt.Errorf("read pid file %s: %w", file, err)
-	}
-	for mine(ctx, pid, bin) {
-		// Already gone is as good as killed.
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-		if err := retry.Wait(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("end process %d: %w", pid, err)
-		}
-	}
-	return os.Remove(file)
-}
-
-func mine(ctx context.Context, pid int, bin string) bool {
-	p, err := process.NewProcessWithContext(ctx, int32(pid))
-	if err != nil {
-		return false
-	}
-	if states, err := p.StatusWithContext(ctx); err == nil && len(states) > 0 && states[0] == process.Zombie {
-		return false
-	}
-	line, err := p.CmdlineWithContext(ctx)
-	return err == nil && strings.Contains(line, bin)
 }

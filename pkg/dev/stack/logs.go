@@ -31,3 +31,16 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	_, _ = w.file.Write(line)
 	return w.out.Write(line)
 }
+
+func lastLines(b []byte, n int) string {
+	at := len(b)
+	for at > 0 {
+		if b[at-1] == '\n' && at != len(b) {
+			if n--; n == 0 {
+				break
+			}
+		}
+		at--
+	}
+	return string(b[at:])
+}

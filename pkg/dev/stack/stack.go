@@ -13,7 +13,6 @@ package stack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -154,21 +153,4 @@ func (s *Stack) markReady() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ready = true
-}
-
-// lock makes sure that one supervisor at a time uses a folder. The kernel drops
-// the lock with the process, however that ends.
-func lock(temp string) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(temp, "dev.lock"), os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("lock the stack: %w", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("a development stack runs already in %s: stop it with `make dev-down`", temp)
-		}
-		return nil, fmt.Errorf("lock the stack: %w", err)
-	}
-	return func() { f.Close() }, nil
 }

@@ -1,214 +1,75 @@
 package stack
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"syscall"
 	"time"
-
-	"github.com/nstance/nstance/pkg/retry"
 )
 
-// upTimeout bounds the way from nothing to all groups at size.
-const upTimeout = 60 * time.Second
-
-// bringUp starts everything in order and returns when all groups are at size.
-func (s *Stack) bringUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, upTimeout)
-	defer cancel()
-	if err := s.components[0].start(ctx); err != nil {
+// Up runs the stack in the background and returns when it is ready, or failed.
+func (f Flags) Up(ctx context.Context, out io.Writer) error {
+	cfg, err := f.config(ctx, out)
+	if err != nil {
 		return err
 	}
-	if err := s.waitHealthy(ctx, s.components[0]); err != nil {
+	client := NewClient(cfg.Temp)
+	if r, err := client.Status(ctx); err == nil {
+		return fmt.Errorf("a development stack runs already (supervisor %d): stop it with `make dev-down`", r.Supervisor)
+	}
+	logFile := filepath.Join(cfg.Temp, "logs", "dev.log")
+	cmd, err := f.detach(ctx, cfg, logFile)
+	if err != nil {
 		return err
 	}
-	if err := placeConfigs(s.cfg); err != nil {
-		return err
-	}
-	for _, c := range s.components[1:] {
-		if err := c.start(ctx); err != nil {
-			return err
-		}
-	}
-	for _, c := range s.components[1:] {
-		if err := s.waitHealthy(ctx, c); err != nil {
-			return err
-		}
-	}
-	if err := writeEnv(s.cfg); err != nil {
-		return err
-	}
-	if err := s.registerAdmin(ctx); err != nil {
-		return err
-	}
-	if err := s.waitAtSize(ctx); err != nil {
-		return err
-	}
-	s.markReady()
-	fmt.Fprintln(s.cfg.Out, s.summary())
-	return nil
-}
-
-func (s *Stack) waitHealthy(ctx context.Context, c *component) error {
-	return poll(ctx, func() (bool, string) {
-		st := c.status(ctx)
-		return st.Healthy, fmt.Sprintf("%s is not healthy: %s", st.Name, st.Detail)
-	})
-}
-
-// poll asks until the answer is yes; when ctx ends first, the last reason is the
-// error.
-func poll(ctx context.Context, ask func() (done bool, reason string)) error {
-	reason := "nothing was asked yet"
+	died := make(chan error, 1)
+	go func() { died <- cmd.Wait() }()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
 	for {
-		done, why := ask()
-		if done {
-			return nil
-		}
-		if ctx.Err() == nil {
-			reason = why
-		}
-		if retry.Wait(ctx, 100*time.Millisecond) != nil {
-			return fmt.Errorf("%s (%w)", reason, ctx.Err())
-		}
-	}
-}
-
-// placeConfigs puts the shards' static config into the bucket the way a person
-// would: as files. The examples name the process provider; a stack on
-// containers differs in that one word.
-func placeConfigs(cfg Config) error {
-	dir := filepath.Join(cfg.Temp, "dev-s3", "config")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("place config: %w", err)
-	}
-	for _, s := range shards() {
-		body, err := os.ReadFile(filepath.Join(cfg.Examples, s.id+".jsonc"))
-		if err != nil {
-			return fmt.Errorf("place config: %w", err)
-		}
-		body, err = withProvider(body, cfg)
-		if err != nil {
-			return fmt.Errorf("place config of %s: %w", s.id, err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, s.id+".jsonc"), body, 0o644); err != nil {
-			return fmt.Errorf("place config: %w", err)
-		}
-	}
-	return nil
-}
-
-// registerAdmin makes the identity that the admin CLI uses, once.
-func (s *Stack) registerAdmin(ctx context.Context) error {
-	dir := filepath.Join(s.cfg.Temp, "admin")
-	if _, err := os.Stat(filepath.Join(dir, "identity.crt")); err == nil {
-		return nil
-	}
-	_, err := s.admin(ctx, "cluster", "register-operator", "--output-dir", dir)
-	return err
-}
-
-type groupLine struct {
-	Shard      string `json:"shard"`
-	Key        string `json:"key"`
-	Size       int    `json:"size"`
-	ActualSize int    `json:"actual_size"`
-	Conditions []struct {
-		Type    string `json:"type"`
-		Message string `json:"message"`
-	} `json:"conditions"`
-}
-
-// waitAtSize waits until every group of every shard has as many running
-// instances as it wants.
-func (s *Stack) waitAtSize(ctx context.Context) error {
-	return poll(ctx, func() (bool, string) {
-		out, err := s.admin(ctx, "group", "list", "--all-shards", "--output", "json")
-		if err != nil {
-			return false, err.Error()
-		}
-		var groups []groupLine
-		if err := json.Unmarshal(out, &groups); err != nil {
-			return false, "group list: " + err.Error()
-		}
-		var short []string
-		for _, g := range groups {
-			if g.ActualSize != g.Size {
-				short = append(short, fmt.Sprintf("%s of %s has %d of %d", g.Key, g.Shard, g.ActualSize, g.Size))
-				for _, c := range g.Conditions {
-					short = append(short, c.Type+": "+c.Message)
-				}
+		select {
+		case <-ctx.Done():
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			<-died //nolint:errcheck // the supervisor reports in its log
+			return ctx.Err()
+		case err := <-died:
+			tail, _ := os.ReadFile(logFile)
+			return fmt.Errorf("the stack did not come up (%s); the end of %s:\n%s", ended(err), logFile, lastLines(tail, 15))
+		case <-ticker.C:
+			r, err := client.Status(ctx)
+			if err == nil && r.Ready {
+				fmt.Fprintln(out, (&Stack{cfg: cfg}).summary())
+				return cmd.Process.Release()
 			}
 		}
-		return len(groups) > 0 && len(short) == 0, "groups are not at size: " + strings.Join(short, "; ")
-	})
+	}
 }
 
-// admin runs the CLI the way a person would after `. temp/dev.env`.
-func (s *Stack) admin(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(s.cfg.Bin, "nstance-admin"), args...)
-	cmd.Env = append(os.Environ(), adminEnv(s.cfg)...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+// detach starts `dev run` in a session of its own.
+func (f Flags) detach(ctx context.Context, cfg Config, logFile string) (*exec.Cmd, error) {
+	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("nstance-admin %s: %s", strings.Join(args, " "), strings.TrimSpace(stderr.String()))
+		return nil, err
 	}
-	return out, nil
-}
-
-// adminEnv is what bin/nstance-admin needs to reach this stack.
-func adminEnv(cfg Config) []string {
-	var servers []string
-	for _, s := range shards() {
-		addrs := s.addr(3)
-		if cfg.Standby && s.id == standbyOf {
-			addrs += ";127.0.0.1:9013"
-		}
-		servers = append(servers, s.id+"="+addrs)
+	if err := os.MkdirAll(filepath.Dir(logFile), 0o755); err != nil {
+		return nil, fmt.Errorf("make the log folder: %w", err)
 	}
-	return append(Environment(),
-		"NSTANCE_ADMIN_SERVERS="+strings.Join(servers, ","),
-		"NSTANCE_ADMIN_IDENTITY_DIR="+filepath.Join(cfg.Temp, "admin"),
-		"NSTANCE_ADMIN_CLUSTER_ID="+clusterID,
-		"NSTANCE_ADMIN_STORAGE_PROVIDER=s3",
-		"NSTANCE_ADMIN_STORAGE_BUCKET="+bucket,
-		"NSTANCE_ADMIN_KEY_PROVIDER=env",
-		"NSTANCE_ADMIN_KEY_SOURCE=NSTANCE_ENCRYPTION_KEY",
-	)
-}
-
-// writeEnv writes the file that a shell reads with `. temp/dev.env`.
-func writeEnv(cfg Config) error {
-	var b strings.Builder
-	for _, kv := range adminEnv(cfg) {
-		name, value, _ := strings.Cut(kv, "=")
-		fmt.Fprintf(&b, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
+	log, err := os.Create(logFile)
+	if err != nil {
+		return nil, fmt.Errorf("open the log: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(cfg.Temp, "dev.env"), []byte(b.String()), 0o600); err != nil {
-		return fmt.Errorf("write dev.env: %w", err)
+	defer log.Close()
+	// It outlives this command.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, "run", "--bin", cfg.Bin, "--examples", cfg.Examples, "--temp", cfg.Temp,
+		"--provider", cfg.Provider, fmt.Sprintf("--standby=%t", cfg.Standby), "--client-certificate-life", cfg.Life.String())
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
-	return nil
-}
-
-func (s *Stack) summary() string {
-	env := filepath.Join(s.cfg.Temp, "dev.env")
-	if wd, err := os.Getwd(); err == nil {
-		if rel, err := filepath.Rel(wd, env); err == nil {
-			env = rel
-		}
-	}
-	return fmt.Sprintf(`
-The development stack is up: every group is at size (agents: %s).
-  object storage   http://%s/%s
-  shard dev-1      http://127.0.0.1:8990/health
-  shard dev-2      http://127.0.0.1:9000/health
-Try:
-  . %s && bin/nstance-admin group list
-`, s.cfg.Provider, storeAddr, bucket, env)
+	return cmd, nil
 }

@@ -1,0 +1,98 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/process"
+	"github.com/nstance/nstance/pkg/retry"
+)
+
+func providerOptions(cfg Config) map[string]any {
+	if cfg.Provider == "docker" {
+		return map[string]any{"image": agentImage}
+	}
+	return map[string]any{"dir": filepath.Join(cfg.Temp, "agents"), "agent": filepath.Join(cfg.Bin, "nstance-agent")}
+}
+
+func openProvider(cfg Config, shard string) (provider.Provider, error) {
+	scope := provider.Scope{ClusterID: clusterID, Shard: shard}
+	if cfg.Provider == "docker" {
+		return openDocker(cfg, scope)
+	}
+	c, err := process.Default(scope, cfg.Logger).WithOptions(providerOptions(cfg))
+	if err != nil {
+		return nil, err
+	}
+	return process.New(c)
+}
+
+// providerFile says what the agents that a folder's stack may have left are. It
+// is there from before the first agent until after the last one, so that cleaning
+// one folder never touches the containers of a stack in another.
+func providerFile(cfg Config) string { return filepath.Join(cfg.Temp, "run", "provider") }
+
+// noteProvider is called before anything is started.
+func noteProvider(cfg Config) error {
+	if err := os.WriteFile(providerFile(cfg), []byte(cfg.Provider), 0o644); err != nil {
+		return fmt.Errorf("note the provider: %w", err)
+	}
+	return nil
+}
+
+// removeAgents deletes every agent that a stack in this folder started, and waits
+// until they are gone.
+func removeAgents(ctx context.Context, cfg Config) error {
+	noted, err := os.ReadFile(providerFile(cfg))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the noted provider: %w", err)
+	}
+	cfg.Provider = string(noted)
+	var errs []error
+	for _, s := range shards() {
+		if err := removeShard(ctx, cfg, s.id); err != nil {
+			errs = append(errs, fmt.Errorf("remove agents of %s: %w", s.id, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.Remove(providerFile(cfg))
+}
+
+func removeShard(ctx context.Context, cfg Config, shard string) error {
+	p, err := openProvider(cfg, shard)
+	if err != nil {
+		return err
+	}
+	for {
+		vms, err := p.List(ctx)
+		if err != nil {
+			return err
+		}
+		left := 0
+		for _, vm := range vms {
+			if vm.State == provider.StateDeleted {
+				continue
+			}
+			left++
+			if err := p.Delete(ctx, vm.Ref()); err != nil {
+				return err
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		if retry.Wait(ctx, 50*time.Millisecond) != nil {
+			return ctx.Err()
+		}
+	}
+}
