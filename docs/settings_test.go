@@ -145,7 +145,8 @@ func leaves(path string, text []byte, into map[string]string) {
 func TestFlags(t *testing.T) {
 	flag := regexp.MustCompile(`(?:String|Bool|Duration|Int32|StringSlice)(?:Var)?P?\((?:&[A-Za-z.]+, )?"([a-z][a-z-]+)"`)
 	for page, sources := range map[string]string{
-		"server.md": "cmd/nstance-server/*.go", "agent.md": "cmd/nstance-agent/*.go", "admin.md": "pkg/admin/cli/*.go", "development.md": "cmd/dev/*.go",
+		"server.md": "cmd/nstance-server/*.go", "agent.md": "cmd/nstance-agent/*.go", "admin.md": "pkg/admin/cli/*.go",
+		"development.md": "cmd/dev/*.go",
 	} {
 		text, names := readPage(t, page), matches(t, sources, flag)
 		if len(names) < 3 {
@@ -213,7 +214,8 @@ func TestTargets(t *testing.T) {
 	for _, p := range pages(t) {
 		code := strings.Join(append(span.FindAllString(p.text, -1), fence.FindAllString(p.text, -1)...), "\n")
 		for _, m := range called.FindAllStringSubmatch(code, -1) {
-			if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(m[1]) + `:|^[a-z -]*\b` + regexp.QuoteMeta(m[1]) + `\b[a-z -]*:`).MatchString(makefile) {
+			target := regexp.QuoteMeta(m[1])
+			if !regexp.MustCompile(`(?m)^` + target + `:|^[a-z -]*\b` + target + `\b[a-z -]*:`).MatchString(makefile) {
 				t.Errorf("%s: there is no target %s", p.path, m[1])
 			}
 		}

@@ -32,8 +32,10 @@ func command() *cobra.Command {
 	root.PersistentFlags().StringVar(&f.Bin, "bin", "bin", "folder of the binaries")
 	root.PersistentFlags().StringVar(&f.Examples, "examples", "examples/dev", "folder of the shards' configs")
 	root.PersistentFlags().StringVar(&f.Temp, "temp", "temp", "folder of all state and logs")
-	root.PersistentFlags().StringVar(&f.Provider, "provider", os.Getenv("DEV_PROVIDER"), "docker or process; default: docker where an engine answers (DEV_PROVIDER)")
-	root.PersistentFlags().DurationVar(&f.Life, "client-certificate-life", 0, "life of agents' certificates, to see them renew (0: the server's default)")
+	root.PersistentFlags().StringVar(&f.Provider, "provider", os.Getenv("DEV_PROVIDER"),
+		"docker or process; default: docker where an engine answers (DEV_PROVIDER)")
+	root.PersistentFlags().DurationVar(&f.Life, "client-certificate-life", 0,
+		"life of agents' certificates, to see them renew (0: the server's default)")
 	root.PersistentFlags().BoolVar(&f.Standby, "standby", os.Getenv("DEV_STANDBY") == "1", "add a hot standby to dev-1 (DEV_STANDBY=1)")
 
 	sub := func(use, short string, args cobra.PositionalArgs, run func(ctx context.Context, args []string) error) {
@@ -44,9 +46,8 @@ func command() *cobra.Command {
 	sub("run", "start everything and stay; Ctrl-C stops all of it", cobra.NoArgs, func(ctx context.Context, _ []string) error {
 		return f.Run(ctx, os.Stdout)
 	})
-	sub("up", "start everything in the background and wait until all groups are at size", cobra.NoArgs, func(ctx context.Context, _ []string) error {
-		return f.Up(ctx, os.Stdout)
-	})
+	up := func(ctx context.Context, _ []string) error { return f.Up(ctx, os.Stdout) }
+	sub("up", "start everything in the background and wait until all groups are at size", cobra.NoArgs, up)
 	sub("down", "stop everything, leaving nothing behind", cobra.NoArgs, func(ctx context.Context, _ []string) error {
 		return f.Down(ctx)
 	})

@@ -66,8 +66,9 @@ func issueLeaves(ctx context.Context, ca *pki.CA, n int) error {
 			return err
 		}
 		_, err = ca.IssueLeaf(pki.LeafRequest{
-			Kind: pki.LeafServer, CN: fmt.Sprintf("node-%d", i), Organization: []string{"nodes"}, DNS: []string{fmt.Sprintf("node-%d.example.internal", i)},
-			IP: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}, Key: parsed, Now: time.Now(), TTL: 24 * time.Hour,
+			Kind: pki.LeafServer, CN: fmt.Sprintf("node-%d", i), Organization: []string{"nodes"},
+			DNS: []string{fmt.Sprintf("node-%d.example.internal", i)},
+			IP:  []netip.Addr{netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}, Key: parsed, Now: time.Now(), TTL: 24 * time.Hour,
 		}, rand.Reader)
 		if err != nil {
 			return err

@@ -43,8 +43,10 @@ func measureColdStart(ctx context.Context, b *bench) ([]figure, error) {
 		}
 		warm = append(warm, took)
 	}
-	cf := newFigure("coldstart_10000", cold.at(1).Seconds(), "s", coldStarts).atMost(3).noted("slowest; median %.2f s", cold.median().Seconds())
-	wf := newFigure("warmstart_10000", warm.at(1).Seconds(), "s", coldStarts).atMost(1).noted("slowest; median %.2f s", warm.median().Seconds())
+	cf := newFigure("coldstart_10000", cold.at(1).Seconds(), "s", coldStarts).atMost(3).
+		noted("slowest; median %.2f s", cold.median().Seconds())
+	wf := newFigure("warmstart_10000", warm.at(1).Seconds(), "s", coldStarts).atMost(1).
+		noted("slowest; median %.2f s", warm.median().Seconds())
 	b.judge(ctx, "coldstart", []figure{cf})
 	b.judge(ctx, "warmstart", []figure{wf})
 	return []figure{cf, wf}, nil

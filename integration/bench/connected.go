@@ -71,8 +71,10 @@ func (b *bench) connected(ctx context.Context, n int, mostRSS float64) ([]figure
 	}
 	window := after.At.Sub(before.At)
 	figures := []figure{
-		newFigure(name+"_server_rss", highest, "MiB", n).atMost(mostRSS).noted("highest in a minute after the last one connected, the store and the fake VMs included; %s", memory),
-		newFigure(name+"_server_cpu", (after.Value-before.Value)/window.Seconds()*100, "% of a core", n).atMost(10).noted("reports every %s, over %s", reportInterval, window.Round(time.Second)),
+		newFigure(name+"_server_rss", highest, "MiB", n).atMost(mostRSS).
+			noted("highest in a minute after the last one connected, the store and the fake VMs included; %s", memory),
+		newFigure(name+"_server_cpu", (after.Value-before.Value)/window.Seconds()*100, "% of a core", n).atMost(10).
+			noted("reports every %s, over %s", reportInterval, window.Round(time.Second)),
 		newFigure(name+"_ramp", ramp.Value, "s", n).noted("until all have reported, certificates made on the way"),
 	}
 	b.judge(ctx, name, figures)

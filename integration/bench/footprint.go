@@ -92,7 +92,8 @@ func (b *bench) binarySizes() ([]figure, error) {
 		if err != nil {
 			return nil, fmt.Errorf("compress %s: %w", one.name, err)
 		}
-		out = append(out, newFigure(strings.TrimPrefix(one.name, "nstance-")+"_binary_gzip", float64(size)/1e6, "MB", 1).atMost(one.target).noted("the image is this and a small base"))
+		name := strings.TrimPrefix(one.name, "nstance-") + "_binary_gzip"
+		out = append(out, newFigure(name, float64(size)/1e6, "MB", 1).atMost(one.target).noted("the image is this and a small base"))
 	}
 	return out, nil
 }

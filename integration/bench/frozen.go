@@ -40,7 +40,8 @@ func measureFrozen(ctx context.Context, b *bench) ([]figure, error) {
 		acted, after = append(acted, t.acted), after+t.after
 	}
 	figures := []figure{
-		newFigure("failover_frozen_max", acted.at(1).Seconds(), "s", frozenRuns).atMost(frozenTarget).noted("fastest %.1f s; the target is lease + 10 %% + 2 s", acted.at(0).Seconds()),
+		newFigure("failover_frozen_max", acted.at(1).Seconds(), "s", frozenRuns).atMost(frozenTarget).
+			noted("fastest %.1f s; the target is lease + 10 %% + 2 s", acted.at(0).Seconds()),
 		newFigure("failover_frozen_old_leader_acts", float64(after), "acts", frozenRuns).atMost(0).
 			noted("provider calls and durable writes, from the freeze until %s after it went on", thawed),
 	}

@@ -12,7 +12,8 @@ import (
 func memoryUse() string {
 	const class = "/memory/classes/"
 	names := []string{
-		class + "heap/objects:bytes", class + "heap/stacks:bytes", class + "heap/unused:bytes", class + "heap/free:bytes", class + "total:bytes", class + "heap/released:bytes",
+		class + "heap/objects:bytes", class + "heap/stacks:bytes", class + "heap/unused:bytes", class + "heap/free:bytes",
+		class + "total:bytes", class + "heap/released:bytes",
 	}
 	samples := make([]metrics.Sample, len(names))
 	for n := range names {

@@ -63,7 +63,9 @@ func measureReplacement(ctx context.Context, b *bench) ([]figure, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	r := &replacements{creations: newCreations(), calls: map[fleet.InstanceID]time.Time{}, fresh: make(chan fleet.InstanceID, 2*replacementAgents)}
+	r := &replacements{
+		creations: newCreations(), calls: map[fleet.InstanceID]time.Time{}, fresh: make(chan fleet.InstanceID, 2*replacementAgents),
+	}
 	r.machines = newMachines(fake.New(fake.Config{
 		GetLatency: fake.Fixed(statusLatency), Shutdown: fake.Fixed(50 * time.Millisecond), OnCall: r.called,
 	}))
@@ -110,7 +112,8 @@ func (r *replacements) all(ctx context.Context) ([]figure, error) {
 }
 
 // series ends n agents one after the other.
-func (r *replacements) series(ctx context.Context, name string, n int, asks bool, end func(context.Context, *member) (time.Time, error)) ([]figure, error) {
+func (r *replacements) series(ctx context.Context, name string, n int, asks bool,
+	end func(context.Context, *member) (time.Time, error)) ([]figure, error) {
 	var total, own, write, status spread
 	for range n {
 		victim := r.people.take()

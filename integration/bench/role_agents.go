@@ -48,7 +48,8 @@ func playAgents(ctx context.Context, s *stage) error {
 	return work.Wait()
 }
 
-func connect(ctx context.Context, sign func(pki.ClientRequest, io.Reader) (*x509.Certificate, error), ca *pki.CA, id fleet.InstanceID, k kit, settings agentSettings, observe func(agent.Event)) error {
+func connect(ctx context.Context, sign func(pki.ClientRequest, io.Reader) (*x509.Certificate, error), ca *pki.CA, id fleet.InstanceID,
+	k kit, settings agentSettings, observe func(agent.Event)) error {
 	pair, err := issue(sign, id)
 	if err != nil {
 		return err

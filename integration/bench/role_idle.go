@@ -76,7 +76,9 @@ func (a *asked) within(from time.Time, window time.Duration) objecttest.Counts {
 		}
 		return n
 	}
-	return objecttest.Counts{Get: count(object.VerbGet), Put: count(object.VerbPut), Delete: count(object.VerbDelete), List: count(object.VerbList)}
+	return objecttest.Counts{
+		Get: count(object.VerbGet), Put: count(object.VerbPut), Delete: count(object.VerbDelete), List: count(object.VerbList),
+	}
 }
 
 // playIdle runs a leader with agents, and a standby, at the default intervals.
@@ -97,14 +99,18 @@ func playIdle(ctx context.Context, s *stage) error {
 	}
 	began := time.Now()
 	leader, standby := &asked{Store: store, times: map[object.Verb][]time.Time{}}, &asked{Store: store, times: map[object.Verb][]time.Time{}}
-	stopLeader := node{ID: "leader", Store: leader, Provider: machines, CacheDir: filepath.Join(settings.Dir, "a"), Addrs: addrs, Logger: logger}.start(ctx)
+	stopLeader := node{
+		ID: "leader", Store: leader, Provider: machines, CacheDir: filepath.Join(settings.Dir, "a"), Addrs: addrs, Logger: logger,
+	}.start(ctx)
 	if err := until(ctx, "the agents report", idleSettle, func() bool { return people.reporting() >= idleAgents }); err != nil {
 		return err
 	}
 	if addrs, err = freeEndpoints(ctx); err != nil {
 		return err
 	}
-	stopStandby := node{ID: "standby", Store: standby, Provider: machines, CacheDir: filepath.Join(settings.Dir, "b"), Addrs: addrs, Logger: logger}.start(ctx)
+	stopStandby := node{
+		ID: "standby", Store: standby, Provider: machines, CacheDir: filepath.Join(settings.Dir, "b"), Addrs: addrs, Logger: logger,
+	}.start(ctx)
 	<-s.commands
 	from := began.Add(idleSettle)
 	if err := retry.Wait(ctx, max(0, time.Until(from.Add(idleLeast)))); err != nil {

@@ -79,8 +79,10 @@ func (p phase) figures(attack string, quiet phase) []figure {
 	name := "siege_" + attack
 	return []figure{
 		newFigure(name+"_agents_lost", float64(p.lost), "agents", siegeHealthy).atMost(0).noted("%d attempts of the attackers", p.attempts),
-		newFigure(name+"_report_late", p.late.Seconds(), "s", siegeHealthy).atMost(1).noted("%d questions of an operator had no answer", p.refused),
-		newFigure(name+"_replacement_p99", ratio(milliseconds(p.replaced.p99()), milliseconds(quiet.replaced.p99())), "× quiet", len(p.replaced)).
+		newFigure(name+"_report_late", p.late.Seconds(), "s", siegeHealthy).atMost(1).
+			noted("%d questions of an operator had no answer", p.refused),
+		newFigure(name+"_replacement_p99", ratio(milliseconds(p.replaced.p99()), milliseconds(quiet.replaced.p99())),
+			"× quiet", len(p.replaced)).
 			atMost(siegeSlower).noted("%.1f ms", milliseconds(p.replaced.p99())),
 		newFigure(name+"_rss", ratio(p.rss, quiet.rss), "× quiet", siegeHealthy).atMost(siegeRSS).noted("%.0f MiB", p.rss),
 	}
@@ -225,5 +227,6 @@ func (s *siege) failover(ctx context.Context) (figure, error) {
 		return figure{}, err
 	}
 	return newFigure("siege_reconnect", all.At.Sub(struck).Seconds(), "s", siegeHealthy).atMost(10).
-		noted("from the leader's death until all of one address have reported to the next, which led after %.1f s", ready.At.Sub(struck).Seconds()), nil
+		noted("from the leader's death until all of one address have reported to the next, which led after %.1f s",
+			ready.At.Sub(struck).Seconds()), nil
 }

@@ -77,8 +77,10 @@ type memoryLink struct{ handlers map[string]http.Handler }
 func (l *memoryLink) elector(store object.Store, name string) (*election.Elector, error) {
 	e, err := election.New(election.Config{
 		Store: store, Key: "leader/" + shardID + ".json", Holder: name,
-		Addrs:      election.Addrs{Election: name + ":1", Registration: name + ":2", Operator: name + ":3", Agent: name + ":4"},
-		Timing:     election.Timing{RenewInterval: 10 * time.Second, LeaseDuration: 30 * time.Second, FenceWindow: time.Second, GiveUp: 30 * time.Second},
+		Addrs: election.Addrs{Election: name + ":1", Registration: name + ":2", Operator: name + ":3", Agent: name + ":4"},
+		Timing: election.Timing{
+			RenewInterval: 10 * time.Second, LeaseDuration: 30 * time.Second, FenceWindow: time.Second, GiveUp: 30 * time.Second,
+		},
 		FirstEpoch: func(context.Context) (uint64, error) { return 1, nil },
 		Peers:      l, Jitter: func(most time.Duration) time.Duration { return rand.N(most) },
 	})

@@ -117,7 +117,8 @@ func brokenConfig(s *stack) {
 	s.dev("kill", "dev-1")
 	s.dev("start", "dev-1")
 	s.settle("dev-1", 2, 30*time.Second)
-	if out := s.admin("config", "status", "--shard", "dev-1", "-o", "json"); !strings.Contains(out, `"running_applied": true`) || !strings.Contains(out, "wrkers") {
+	out := s.admin("config", "status", "--shard", "dev-1", "-o", "json")
+	if !strings.Contains(out, `"running_applied": true`) || !strings.Contains(out, "wrkers") {
 		s.t.Errorf("config status does not say what is wrong: %s", out)
 	}
 	if after := s.running("dev-1"); !slices.Equal(before, after) {

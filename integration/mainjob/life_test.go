@@ -37,7 +37,8 @@ func TestLife(t *testing.T) {
 	})
 }
 
-const withFiles = `"certificates": { "node": { "kind": "peer", "cn": "node:{{ .Instance.ID }}", "dns": ["{{ .Instance.Hostname }}"], "ttl": 24 } },
+const withFiles = `"certificates": { "node": { "kind": "peer", "cn": "node:{{ .Instance.ID }}",
+  "dns": ["{{ .Instance.Hostname }}"], "ttl": 24 } },
   "templates": {`
 
 const theFiles = `"vars": { "color": "blue" }, "files": {

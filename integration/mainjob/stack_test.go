@@ -321,7 +321,8 @@ func (s *stack) left() string {
 		}
 	}
 	if s.provider == "docker" {
-		out, err := exec.Command("docker", "ps", "-a", "--filter", "label=nstance:cluster-id=example-cluster", "--format", "{{.ID}} {{.Names}} {{.Status}}").Output()
+		out, err := exec.Command("docker", "ps", "-a", "--filter", "label=nstance:cluster-id=example-cluster",
+			"--format", "{{.ID}} {{.Names}} {{.Status}}").Output()
 		if err != nil {
 			s.t.Fatalf("list containers: %v", err)
 		}

@@ -129,31 +129,35 @@ func TestRefusals(t *testing.T) {
 		want  error
 		text  string
 	}{
-		"nothing":              {"", nonce.ErrMalformed, "three base64url parts"},
-		"not a token":          {"hello", nonce.ErrMalformed, "three base64url parts"},
-		"two parts":            {parts[0] + "." + parts[1], nonce.ErrMalformed, "three base64url parts"},
-		"four parts":           {good + ".x", nonce.ErrMalformed, "three base64url parts"},
-		"a trailing newline":   {good + "\n", nonce.ErrMalformed, "no character of a JWT"},
-		"a newline within":     {good[:20] + "\n" + good[20:], nonce.ErrMalformed, "no character of a JWT"},
-		"padding":              {good + "==", nonce.ErrMalformed, "no character of a JWT"},
-		"header not JSON":      {raw("x") + "." + parts[1] + "." + parts[2], nonce.ErrMalformed, "JSON"},
-		"claims not JSON":      {parts[0] + "." + raw("x") + "." + parts[2], nonce.ErrMalformed, "JSON"},
-		"too long":             {strings.Repeat("a", 1<<20), nonce.ErrMalformed, "want at most 2048"},
-		"alg none":             {sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, goodMap()), nonce.ErrAlgorithm, `"none"`},
-		"alg None":             {raw(`{"alg":"None"}`) + "." + parts[1] + ".", nonce.ErrAlgorithm, `"None"`},
-		"no alg":               {raw(`{}`) + "." + parts[1] + "." + parts[2], nonce.ErrAlgorithm, "nil"},
-		"alg not a string":     {raw(`{"alg":1}`) + "." + parts[1] + "." + parts[2], nonce.ErrAlgorithm, `"1"`},
-		"HMAC with the key":    {sign(t, jwt.SigningMethodHS256, []byte(public(1)), goodMap()), nonce.ErrAlgorithm, `"HS256"`},
-		"ECDSA":                {sign(t, jwt.SigningMethodES256, ec, goodMap()), nonce.ErrAlgorithm, `"ES256"`},
-		"another key":          {sign(t, jwt.SigningMethodEdDSA, private(2), goodMap()), nonce.ErrSignature, ""},
-		"no signature":         {parts[0] + "." + parts[1] + ".", nonce.ErrSignature, ""},
-		"changed claims":       {parts[0] + "." + strings.Split(mint(t, operatorClaims()), ".")[1] + "." + parts[2], nonce.ErrSignature, ""},
-		"another cluster":      {changed(func(c *nonce.Claims) { c.ClusterID = "other" }), nonce.ErrCluster, `it is for "other", this is "example"`},
-		"another shard":        {changed(func(c *nonce.Claims) { c.Shard = "dev-2" }), nonce.ErrShard, `it is for "dev-2", this is "dev-1"`},
-		"an operator's":        {mint(t, operatorClaims()), nonce.ErrKind, "operator"},
-		"not begun":            {changed(func(c *nonce.Claims) { c.NotBefore = epoch.Add(2 * time.Minute) }), nonce.ErrNotYetValid, "begins at 2030"},
-		"made in the future":   {changed(func(c *nonce.Claims) { c.IssuedAt = epoch.Add(2 * time.Minute) }), nonce.ErrNotYetValid, "made at 2030"},
-		"over":                 {changed(func(c *nonce.Claims) { c.NotBefore, c.ExpiresAt = epoch.Add(-time.Hour), epoch.Add(-time.Minute) }), nonce.ErrExpired, "ended at 2030"},
+		"nothing":            {"", nonce.ErrMalformed, "three base64url parts"},
+		"not a token":        {"hello", nonce.ErrMalformed, "three base64url parts"},
+		"two parts":          {parts[0] + "." + parts[1], nonce.ErrMalformed, "three base64url parts"},
+		"four parts":         {good + ".x", nonce.ErrMalformed, "three base64url parts"},
+		"a trailing newline": {good + "\n", nonce.ErrMalformed, "no character of a JWT"},
+		"a newline within":   {good[:20] + "\n" + good[20:], nonce.ErrMalformed, "no character of a JWT"},
+		"padding":            {good + "==", nonce.ErrMalformed, "no character of a JWT"},
+		"header not JSON":    {raw("x") + "." + parts[1] + "." + parts[2], nonce.ErrMalformed, "JSON"},
+		"claims not JSON":    {parts[0] + "." + raw("x") + "." + parts[2], nonce.ErrMalformed, "JSON"},
+		"too long":           {strings.Repeat("a", 1<<20), nonce.ErrMalformed, "want at most 2048"},
+		"alg none":           {sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, goodMap()), nonce.ErrAlgorithm, `"none"`},
+		"alg None":           {raw(`{"alg":"None"}`) + "." + parts[1] + ".", nonce.ErrAlgorithm, `"None"`},
+		"no alg":             {raw(`{}`) + "." + parts[1] + "." + parts[2], nonce.ErrAlgorithm, "nil"},
+		"alg not a string":   {raw(`{"alg":1}`) + "." + parts[1] + "." + parts[2], nonce.ErrAlgorithm, `"1"`},
+		"HMAC with the key":  {sign(t, jwt.SigningMethodHS256, []byte(public(1)), goodMap()), nonce.ErrAlgorithm, `"HS256"`},
+		"ECDSA":              {sign(t, jwt.SigningMethodES256, ec, goodMap()), nonce.ErrAlgorithm, `"ES256"`},
+		"another key":        {sign(t, jwt.SigningMethodEdDSA, private(2), goodMap()), nonce.ErrSignature, ""},
+		"no signature":       {parts[0] + "." + parts[1] + ".", nonce.ErrSignature, ""},
+		"changed claims":     {parts[0] + "." + strings.Split(mint(t, operatorClaims()), ".")[1] + "." + parts[2], nonce.ErrSignature, ""},
+		"another cluster": {changed(func(c *nonce.Claims) { c.ClusterID = "other" }), nonce.ErrCluster,
+			`it is for "other", this is "example"`},
+		"another shard": {changed(func(c *nonce.Claims) { c.Shard = "dev-2" }), nonce.ErrShard, `it is for "dev-2", this is "dev-1"`},
+		"an operator's": {mint(t, operatorClaims()), nonce.ErrKind, "operator"},
+		"not begun": {changed(func(c *nonce.Claims) { c.NotBefore = epoch.Add(2 * time.Minute) }), nonce.ErrNotYetValid,
+			"begins at 2030"},
+		"made in the future": {changed(func(c *nonce.Claims) { c.IssuedAt = epoch.Add(2 * time.Minute) }), nonce.ErrNotYetValid,
+			"made at 2030"},
+		"over": {changed(func(c *nonce.Claims) { c.NotBefore, c.ExpiresAt = epoch.Add(-time.Hour), epoch.Add(-time.Minute) }),
+			nonce.ErrExpired, "ended at 2030"},
 		"no claims":            {sign(t, jwt.SigningMethodEdDSA, private(1), jwt.MapClaims{}), nonce.ErrMalformed, "kind"},
 		"claims of null":       {sign(t, jwt.SigningMethodEdDSA, private(1), nil), nonce.ErrMalformed, "kind"},
 		"no kind":              {without("kind"), nonce.ErrMalformed, `kind ""`},
@@ -257,7 +261,8 @@ func FuzzVerify(f *testing.F) {
 // FuzzClaims feeds claims under a good signature, so that what lies behind the
 // signature is reached too.
 func FuzzClaims(f *testing.F) {
-	f.Add(`{"kind":"agent","sub":"knd1","cluster_id":"example","tenant":"default","shard":"dev-1","jti":"n1","iat":1903867200,"nbf":1903867200,"exp":1903867260}`)
+	f.Add(`{"kind":"agent","sub":"knd1","cluster_id":"example","tenant":"default","shard":"dev-1",` +
+		`"jti":"n1","iat":1903867200,"nbf":1903867200,"exp":1903867260}`)
 	f.Add(`{"kind":"operator","sub":"example","cluster_id":"example","tenant":"default","jti":"n1","iat":1,"nbf":-1,"exp":9e99}`)
 	f.Add(`null`)
 	f.Add(`[]`)

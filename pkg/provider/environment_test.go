@@ -17,7 +17,8 @@ func TestManagedVariables(t *testing.T) {
 		RegistrationAddrs: []string{"a:1", "b:1"}, AgentAddrs: []string{"a:2"}, ReportInterval: 2 * time.Second,
 	}}
 	env := spec.Environment()
-	if env["NSTANCE_SERVER_REGISTRATION_ADDR"] != "a:1,b:1" || env["NSTANCE_REPORT_INTERVAL"] != "2s" || env["NSTANCE_INSTANCE_KIND"] != "knc" {
+	if env["NSTANCE_SERVER_REGISTRATION_ADDR"] != "a:1,b:1" || env["NSTANCE_REPORT_INTERVAL"] != "2s" ||
+		env["NSTANCE_INSTANCE_KIND"] != "knc" {
 		t.Errorf("environment is %v", env)
 	}
 	for name := range env {

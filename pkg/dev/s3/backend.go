@@ -106,7 +106,8 @@ func (b *backend) PutObject(
 		return gofakes3.PutObjectResult{}, gofakes3.ErrorMessagef(gofakes3.ErrNotImplemented, "a body sent as %s", sent)
 	}
 	if size > maxBody {
-		return gofakes3.PutObjectResult{}, gofakes3.ErrorMessagef(gofakes3.ErrInvalidArgument, "a body of %d bytes, at most %d are taken", size, maxBody)
+		return gofakes3.PutObjectResult{}, gofakes3.ErrorMessagef(gofakes3.ErrInvalidArgument,
+			"a body of %d bytes, at most %d are taken", size, maxBody)
 	}
 	body, err := gofakes3.ReadAll(input, size)
 	if err != nil {

@@ -81,7 +81,8 @@ func TestPortTaken(t *testing.T) {
 	if want := fmt.Sprintf("listen on %s: the port is taken by another process", ln.Addr()); err == nil || err.Error() != want {
 		t.Errorf("run: %v, want %s", err, want)
 	}
-	if err := s3.Run(t.Context(), "nonsense", s3.Config{Root: t.TempDir(), Bucket: "dev"}); err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
+	err = s3.Run(t.Context(), "nonsense", s3.Config{Root: t.TempDir(), Bucket: "dev"})
+	if err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
 		t.Errorf("run on nonsense: %v", err)
 	}
 }

@@ -150,7 +150,9 @@ func TestKeysThatAreRefused(t *testing.T) {
 	if err := os.Symlink(outer, filepath.Join(f.root, "link")); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"..%2Fsecret", "%2E%2E/secret", "a/..%2F..%2Fsecret", ".dev-s3/lock", ".dev-s3/tmp/x", "a%2F%2Fb", "a%00b", "link/secret"} {
+	for _, key := range []string{
+		"..%2Fsecret", "%2E%2E/secret", "a/..%2F..%2Fsecret", ".dev-s3/lock", ".dev-s3/tmp/x", "a%2F%2Fb", "a%00b", "link/secret",
+	} {
 		for _, verb := range []string{"GET", "HEAD", "PUT", "DELETE"} {
 			code, _, got := f.do(verb, "/dev/"+key, "x")
 			if code < 400 && verb != "DELETE" || strings.Contains(got, "secret\"") || got == "secret" {
@@ -324,7 +326,10 @@ func TestOneBucket(t *testing.T) {
 // FuzzPath holds that no path of a request, decoded or not, changes or reveals
 // anything outside the directory.
 func FuzzPath(f *testing.F) {
-	for _, p := range []string{"/dev/a", "/dev/../x", "/dev/%2e%2e/x", "/dev/a/../../x", "//", "/dev//a", "/dev/.dev-s3/lock", "/dev/\x00", "/-/requests", "/dev?list-type=2&prefix=../"} {
+	for _, p := range []string{
+		"/dev/a", "/dev/../x", "/dev/%2e%2e/x", "/dev/a/../../x", "//", "/dev//a", "/dev/.dev-s3/lock", "/dev/\x00", "/-/requests",
+		"/dev?list-type=2&prefix=../",
+	} {
 		f.Add(p, "PUT")
 		f.Add(p, "GET")
 		f.Add(p, "DELETE")
@@ -346,7 +351,9 @@ func FuzzPath(f *testing.F) {
 		if err != nil {
 			return
 		}
-		r := &http.Request{Method: method, URL: u, Header: http.Header{"Content-Length": {"4"}}, Body: io.NopCloser(strings.NewReader("body")), ContentLength: 4}
+		r := &http.Request{
+			Method: method, URL: u, Header: http.Header{"Content-Length": {"4"}}, Body: io.NopCloser(strings.NewReader("body")), ContentLength: 4,
+		}
 		w := httptest.NewRecorder()
 		server.ServeHTTP(w, r.WithContext(t.Context()))
 		if bytes.Contains(w.Body.Bytes(), []byte("outside")) {

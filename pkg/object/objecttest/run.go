@@ -209,7 +209,10 @@ func testUnusualKeys(t *testing.T, s object.Store) {
 }
 
 func testInvalidKeys(t *testing.T, s object.Store) {
-	for _, k := range []string{"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "a/.", "nul\x00", "new\nline", "bad\xffutf", strings.Repeat("n", object.MaxSegment+1)} {
+	for _, k := range []string{
+		"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "a/.", "nul\x00", "new\nline", "bad\xffutf",
+		strings.Repeat("n", object.MaxSegment+1),
+	} {
 		_, err := s.Get(t.Context(), k)
 		wantErr(t, fmt.Sprintf("get %q", k), err, object.ErrInvalidKey)
 		_, err = s.Put(t.Context(), k, []byte("x"), object.Always())

@@ -102,7 +102,8 @@ func (c Config) Validate() error {
 		errs = append(errs, err)
 	}
 	if (c.AccessKeyID == "") != (c.SecretAccessKey == "") {
-		errs = append(errs, errors.New("of access key id (AWS_ACCESS_KEY_ID) and secret access key (AWS_SECRET_ACCESS_KEY) one is empty: give both or none"))
+		errs = append(errs, errors.New("of access key id (AWS_ACCESS_KEY_ID) and secret access key (AWS_SECRET_ACCESS_KEY) "+
+			"one is empty: give both or none"))
 	}
 	if c.RequestTimeout < 0 {
 		errs = append(errs, fmt.Errorf("request timeout is %v, must not be negative", c.RequestTimeout))

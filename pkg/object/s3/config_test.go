@@ -82,7 +82,10 @@ func TestValidate(t *testing.T) {
 // FuzzEndpoint holds that an accepted endpoint names a host, and that a refusal
 // keeps a password to itself.
 func FuzzEndpoint(f *testing.F) {
-	for _, e := range []string{"", "http://a", "https://a:9000/", "http://u:hunter2@a", "a:1", "http://[::1]:9000", "http://a/%2e%2e", "http:///", "http://u:hunter2@[", "//a"} {
+	for _, e := range []string{
+		"", "http://a", "https://a:9000/", "http://u:hunter2@a", "a:1", "http://[::1]:9000", "http://a/%2e%2e", "http:///",
+		"http://u:hunter2@[", "//a",
+	} {
 		f.Add(e)
 	}
 	f.Fuzz(func(t *testing.T, endpoint string) {

@@ -136,24 +136,27 @@ func TestPutAnswers(t *testing.T) {
 		always   error
 		contains string
 	}{
-		"412":               {document(412, "PreconditionFailed"), object.ErrConflict, object.ErrConflict, object.ErrUnknown, ""},
-		"412 bare":          {status(412), object.ErrConflict, object.ErrConflict, object.ErrUnknown, ""},
-		"404 key":           {document(404, "NoSuchKey"), object.ErrUnknown, object.ErrConflict, object.ErrUnknown, ""},
-		"404 bucket":        {document(404, "NoSuchBucket"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, `bucket "bucket" does not exist`},
-		"404 bare":          {status(404), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, "not from an object store"},
-		"409":               {document(409, "ConditionalRequestConflict"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
-		"403":               {document(403, "AccessDenied"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, "m"},
-		"400":               {document(400, "InvalidArgument"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
-		"501":               {document(501, "NotImplemented"), object.ErrNoConditionalWrites, object.ErrNoConditionalWrites, object.ErrUnknown, ""},
-		"500":               {document(500, "InternalError"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
-		"503":               {document(503, "SlowDown"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
-		"429":               {status(429), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
-		"wrong region":      {document(400, "AuthorizationHeaderMalformed"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
-		"clock is off":      {document(403, "RequestTimeTooSkewed"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
-		"connection cut":    {hangUp, object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
-		"no answer":         {never, object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
-		"200 without etag":  {status(200), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, "ETag"},
-		"redirect":          {http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect).ServeHTTP, object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"412":      {document(412, "PreconditionFailed"), object.ErrConflict, object.ErrConflict, object.ErrUnknown, ""},
+		"412 bare": {status(412), object.ErrConflict, object.ErrConflict, object.ErrUnknown, ""},
+		"404 key":  {document(404, "NoSuchKey"), object.ErrUnknown, object.ErrConflict, object.ErrUnknown, ""},
+		"404 bucket": {document(404, "NoSuchBucket"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown,
+			`bucket "bucket" does not exist`},
+		"404 bare": {status(404), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, "not from an object store"},
+		"409":      {document(409, "ConditionalRequestConflict"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"403":      {document(403, "AccessDenied"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, "m"},
+		"400":      {document(400, "InvalidArgument"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"501": {document(501, "NotImplemented"), object.ErrNoConditionalWrites, object.ErrNoConditionalWrites,
+			object.ErrUnknown, ""},
+		"500":              {document(500, "InternalError"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"503":              {document(503, "SlowDown"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"429":              {status(429), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"wrong region":     {document(400, "AuthorizationHeaderMalformed"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"clock is off":     {document(403, "RequestTimeTooSkewed"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"connection cut":   {hangUp, object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"no answer":        {never, object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"200 without etag": {status(200), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, "ETag"},
+		"redirect": {http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect).ServeHTTP,
+			object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
 		"not even HTTP":     {garbage, object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
 		"412 half a answer": {half, object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
 	} {
@@ -165,7 +168,8 @@ func TestPutAnswers(t *testing.T) {
 				w := newWire(t, c.answer)
 				s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url, RequestTimeout: 200 * time.Millisecond})
 				_, err := s.Put(t.Context(), "k", []byte("x"), pre)
-				if !errors.Is(err, want) || errors.Is(err, object.ErrConflict) != errors.Is(want, object.ErrConflict) || errors.Is(err, object.ErrNotFound) {
+				if !errors.Is(err, want) || errors.Is(err, object.ErrConflict) != errors.Is(want, object.ErrConflict) ||
+					errors.Is(err, object.ErrNotFound) {
 					t.Errorf("precondition %+v: %v, want %v", pre, err, want)
 				}
 				if !strings.Contains(fmt.Sprint(err), c.contains) {
@@ -260,7 +264,8 @@ func TestGetAnswers(t *testing.T) {
 			w := newWire(t, c.answer)
 			s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url})
 			_, err := s.Get(t.Context(), "k")
-			if !errors.Is(err, c.want) || errors.Is(err, object.ErrNotFound) != errors.Is(c.want, object.ErrNotFound) || !strings.Contains(err.Error(), c.contains) {
+			if !errors.Is(err, c.want) || errors.Is(err, object.ErrNotFound) != errors.Is(c.want, object.ErrNotFound) ||
+				!strings.Contains(err.Error(), c.contains) {
 				t.Errorf("get: %v, want %v that says %q", err, c.want, c.contains)
 			}
 			// A read of a cut connection may be sent again by the transport as well.
@@ -352,7 +357,8 @@ func (c canned) RoundTrip(r *http.Request) (*http.Response, error) {
 func FuzzListing(f *testing.F) {
 	for _, body := range []string{
 		"", "<", "<html/>", "<ListBucketResult/>", "<?xml version=\"1.0\"?><ListBucketResult></ListBucketResult>",
-		"<ListBucketResult><Contents><Key>a%2Fb</Key><ETag>\"e\"</ETag><Size>3</Size></Contents><EncodingType>url</EncodingType></ListBucketResult>",
+		"<ListBucketResult><Contents><Key>a%2Fb</Key><ETag>\"e\"</ETag><Size>3</Size></Contents>" +
+			"<EncodingType>url</EncodingType></ListBucketResult>",
 		"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>", "<Error><Code>NoSuchBucket</Code></Error>",
 	} {
 		f.Add([]byte(body))

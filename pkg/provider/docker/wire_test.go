@@ -111,7 +111,8 @@ func TestCreateErrors(t *testing.T) {
 	} {
 		p, w := openWire(t, map[string]answer{"POST create": c.answer})
 		_, err := p.Create(t.Context(), newSpec(t, wireScope(), nil))
-		if err == nil || provider.Definite(err) != (c.want != nil) || (c.want != nil && !errors.Is(err, c.want)) || !strings.Contains(err.Error(), c.says) {
+		if err == nil || provider.Definite(err) != (c.want != nil) || (c.want != nil && !errors.Is(err, c.want)) ||
+			!strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 		if n := count(w, "POST create"); n != 1 {
@@ -218,7 +219,8 @@ func TestBadArgs(t *testing.T) {
 		"args.env.NSTANCE_KEYS_DIR: the provider sets this variable itself": {"env": map[string]any{"NSTANCE_KEYS_DIR": "/x"}},
 		"args.extra_hosts is a string: want a list":                         {"extra_hosts": "a:b"},
 	} {
-		if _, err := p.Create(t.Context(), newSpec(t, wireScope(), args)); !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		_, err := p.Create(t.Context(), newSpec(t, wireScope(), args))
+		if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
 		}
 	}
