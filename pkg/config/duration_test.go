@@ -37,7 +37,9 @@ func TestDuration(t *testing.T) {
 			t.Errorf("%q is %v (%v), %v: want %v (%s)", text, d.Std(), d, err, want.value, want.short)
 		}
 	}
-	for _, text := range []string{"", "d", "30", "1.5d", "-1d", "1d-2h", "1d+2h", "12h1d", "1d1d", "30 d", "106752d", "106751d24h", "9999999999d", "5 seconds", "1D"} {
+	for _, text := range []string{
+		"", "d", "30", "1.5d", "-1d", "1d-2h", "1d+2h", "12h1d", "1d1d", "30 d", "106752d", "106751d24h", "9999999999d", "5 seconds", "1D",
+	} {
 		var d config.Duration
 		err := d.UnmarshalText([]byte(text))
 		if err == nil || !strings.Contains(err.Error(), "duration") {

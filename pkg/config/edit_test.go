@@ -78,7 +78,9 @@ func TestOnlySizeChangesSize(t *testing.T) {
 
 func TestLifeOfADynamicGroup(t *testing.T) {
 	s := parse(t, scene)
-	d := upsert(t, s, config.Dynamic{Epoch: 4, Rev: 2, Writer: "w"}, own, config.Change{Template: ptr("knd"), Size: ptr(2), Vars: map[string]any{"a": 1.0, "b": map[string]any{"c": 2.5}}})
+	d := upsert(t, s, config.Dynamic{Epoch: 4, Rev: 2, Writer: "w"}, own, config.Change{
+		Template: ptr("knd"), Size: ptr(2), Vars: map[string]any{"a": 1.0, "b": map[string]any{"c": 2.5}},
+	})
 	if g := group(t, s, d, own); g.Size != 2 || g.Vars["a"] != int64(1) || g.Disabled != "" {
 		t.Fatalf("made %+v", g)
 	}
@@ -97,7 +99,8 @@ func TestLifeOfADynamicGroup(t *testing.T) {
 	if g := group(t, s, d, own); len(g.Leaving) != 3 {
 		t.Error("Settle changed its input")
 	}
-	d = upsert(t, s, settled.Settle(own, []fleet.InstanceID{idB}), own, config.Change{Vars: map[string]any{}, InstanceType: ptr("huge"), SubnetPool: ptr("workers")})
+	d = upsert(t, s, settled.Settle(own, []fleet.InstanceID{idB}), own,
+		config.Change{Vars: map[string]any{}, InstanceType: ptr("huge"), SubnetPool: ptr("workers")})
 	if g := group(t, s, d, own); g.Vars["a"] != nil || g.InstanceType != "huge" || g.Leaving != nil {
 		t.Errorf("changed to %+v", g)
 	}
@@ -167,14 +170,17 @@ func TestRestrictedEditing(t *testing.T) {
 		t.Errorf("removing gives %v", err)
 	}
 	// Saying what static config says is no change.
-	d := upsert(t, s, config.Dynamic{}, web, config.Change{Template: ptr("knd"), SubnetPool: ptr("workers"), Size: ptr(3), InstanceType: ptr("huge"), Vars: map[string]any{"x": true}})
+	d := upsert(t, s, config.Dynamic{}, web, config.Change{
+		Template: ptr("knd"), SubnetPool: ptr("workers"), Size: ptr(3), InstanceType: ptr("huge"), Vars: map[string]any{"x": true},
+	})
 	if got, want := mustJSON(d.Groups), `{"default":{"web":{"size":3,"instance_type":"huge","vars":{"x":true}}}}`; got != want {
 		t.Errorf("kept %s, want %s", got, want)
 	}
 	upsert(t, s, config.Dynamic{}, web, config.Change{SubnetPool: ptr("")})
 	// An edit clears away what an entry has no say in.
 	old := dynamic(t, `{ "default": { "web": { "template": "knc", "size": 6, "drain_timeout": "1m", "leaving": ["`+string(idA)+`"] } } }`)
-	if got, want := mustJSON(upsert(t, s, old, web, config.Change{Size: ptr(7)}).Groups["default"]["web"]), `{"size":7,"leaving":["`+string(idA)+`"]}`; got != want {
+	got := mustJSON(upsert(t, s, old, web, config.Change{Size: ptr(7)}).Groups["default"]["web"])
+	if want := `{"size":7,"leaving":["` + string(idA) + `"]}`; got != want {
 		t.Errorf("kept %s, want %s", got, want)
 	}
 	bad := dynamic(t, `{ "default": { "web": { "size": "two" } } }`)
@@ -317,7 +323,8 @@ func TestEditsKeepTheShardWhole(t *testing.T) {
 					rt.Fatalf("an edit of %s changed %s", key, other)
 				}
 			}
-			if d, err = config.ParseDynamic([]byte(encoded(t, next))); err != nil || !reflect.DeepEqual(d.Groups, next.Groups) && len(next.Groups) > 0 {
+			if d, err = config.ParseDynamic([]byte(encoded(t, next))); err != nil ||
+				!reflect.DeepEqual(d.Groups, next.Groups) && len(next.Groups) > 0 {
 				rt.Fatalf("read again: %v", err)
 			}
 		}

@@ -52,7 +52,8 @@ func FuzzParseDynamic(f *testing.F) {
 	for _, text := range []string{
 		`{}`,
 		`{"epoch": 3, "rev": 12, "writer": "a", "groups": {"default": {"web": {"size": 5}}}}`,
-		`{"groups": {"default": {"own": {"template": "knd", "size": 2, "vars": {"a": [1, {"b": null}]}, "leaving": ["knd01hqz3yfzzfzz8zzzzzzzzzzzz"]}}}}`,
+		`{"groups": {"default": {"own": {"template": "knd", "size": 2, "vars": {"a": [1, {"b": null}]}, ` +
+			`"leaving": ["knd01hqz3yfzzfzz8zzzzzzzzzzzz"]}}}}`,
 		`{"groups": {"default": {"web": {"size": "two", "x": 1e999}, "gone": {"removed": true}}, "Bad": {"x": {}}}}`,
 		`{"groups": {"default": {"web": null}, "empty": {}}} // comment`,
 		newerGroups,

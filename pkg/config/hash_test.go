@@ -100,12 +100,16 @@ func someGroup(t *rapid.T) fleet.Group {
 		Size: rapid.IntRange(0, 9).Draw(t, "size"), InstanceType: "small", SubnetPool: "workers", Subnets: []string{"a"},
 		Args: object().Draw(t, "args"), Vars: object().Draw(t, "vars"),
 		Userdata: fleet.Userdata{Source: "inline", Encoding: "plain", Content: rapid.String().Draw(t, "userdata")},
-		Files:    map[string]fleet.File{"a.crt": {Kind: "certificate", Template: "one", Key: &fleet.FileKey{Source: "agent", Name: "a"}}, "b.json": {Kind: "json", Content: object().Draw(t, "content")}},
+		Files: map[string]fleet.File{
+			"a.crt":  {Kind: "certificate", Template: "one", Key: &fleet.FileKey{Source: "agent", Name: "a"}},
+			"b.json": {Kind: "json", Content: object().Draw(t, "content")},
+		},
 	}
 }
 
 func hashShard(t testing.TB, ttl string) *config.Shard {
-	return parse(t, with(`"certificates": { "one": { "kind": "peer", "cn": "x", "ttl": `+ttl+` }, "two": { "kind": "peer", "cn": "y", "ttl": `+ttl+` } }`))
+	return parse(t, with(`"certificates": { "one": { "kind": "peer", "cn": "x", "ttl": `+ttl+` }, `+
+		`"two": { "kind": "peer", "cn": "y", "ttl": `+ttl+` } }`))
 }
 
 func TestHashesChangeWithWhatMatters(t *testing.T) {
@@ -150,7 +154,9 @@ func TestHashesChangeWithWhatMatters(t *testing.T) {
 				g.Files = map[string]fleet.File{"a.crt": g.Files["a.crt"], "b.json": {Kind: "json", Content: "new"}}
 			}, false, true},
 			"file's key": {func(g *fleet.Group) {
-				g.Files = map[string]fleet.File{"a.crt": {Kind: "certificate", Template: "one", Key: &fleet.FileKey{Source: "agent", Name: "z"}}, "b.json": g.Files["b.json"]}
+				g.Files = map[string]fleet.File{
+					"a.crt": {Kind: "certificate", Template: "one", Key: &fleet.FileKey{Source: "agent", Name: "z"}}, "b.json": g.Files["b.json"],
+				}
 			}, false, true},
 		} {
 			g := base

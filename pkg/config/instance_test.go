@@ -60,8 +60,9 @@ func TestCheckOverrides(t *testing.T) {
 		ask   fleet.Overrides
 		path  string // empty: allowed
 	}{
-		"nothing":      {},
-		"something":    {ask: fleet.Overrides{InstanceType: "large", Vars: map[string]any{"a": map[string]any{"b": 1.5}}}, group: fleet.Group{Arch: "arm64"}},
+		"nothing": {},
+		"something": {ask: fleet.Overrides{InstanceType: "large", Vars: map[string]any{"a": map[string]any{"b": 1.5}}},
+			group: fleet.Group{Arch: "arm64"}},
 		"null":         {ask: fleet.Overrides{Vars: map[string]any{"a": []any{nil}}}, path: "vars.a[0]"},
 		"no number":    {ask: fleet.Overrides{Vars: map[string]any{"a": math.NaN()}}, path: "vars"},
 		"too many":     {ask: fleet.Overrides{Vars: many}, group: fleet.Group{Vars: map[string]any{"x": 1, "y": 2}}, path: "vars"},

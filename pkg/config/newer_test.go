@@ -84,7 +84,8 @@ func TestNewerFieldsOutliveEdits(t *testing.T) {
 // known; what a person writes is held to the letter.
 func TestAcceptedConfigMayBeNewer(t *testing.T) {
 	plain := with(`"groups": { "default": { "web": { "template": "knd", "size": 2 } } }`)
-	text := strings.Replace(with(`"ledger": { "codec": "x" }, "groups": { "default": { "web": { "template": "knd", "size": 2, "warm": [1] } } }`),
+	text := strings.Replace(
+		with(`"ledger": { "codec": "x" }, "groups": { "default": { "web": { "template": "knd", "size": 2, "warm": [1] } } }`),
 		`"server": {`, `"server": { "tracing": { "addr": null },`, 1)
 	if _, err := config.Parse([]byte(text)); err == nil || strings.Count(err.Error(), "unknown field") != 3 {
 		t.Errorf("config/ gives %v, want three unknown fields", err)

@@ -75,7 +75,8 @@ func TestZeroIsNotUnset(t *testing.T) {
 }
 
 func TestAdvertiseFollowsBind(t *testing.T) {
-	shard := parse(t, strings.Replace(minimal, `"subnet_pools"`, `"bind": { "agent_addr": "10.0.0.1:7" }, "advertise": { "health_addr": ":80" }, "subnet_pools"`, 1))
+	shard := parse(t, strings.Replace(minimal, `"subnet_pools"`,
+		`"bind": { "agent_addr": "10.0.0.1:7" }, "advertise": { "health_addr": ":80" }, "subnet_pools"`, 1))
 	if a := shard.Server.Advertise; a.Agent != "10.0.0.1:7" || a.Health != ":80" || a.Operator != "0.0.0.0:8993" {
 		t.Errorf("advertise is %+v", a)
 	}
@@ -91,7 +92,8 @@ func TestSyntaxErrorsNameTheirPlace(t *testing.T) {
 		{"not UTF-8", "{\n\"a\": \"\xff\"}", "line 2, column 7: not valid UTF-8"},
 		{"not an object", "[]", "got an array: want an object"},
 		{"too deep", strings.Repeat("[", 100_000), "line 1, column 65: objects and arrays are nested more than 64 deep"},
-		{"too large", strings.Repeat(" ", config.MaxSize+1), fmt.Sprintf("the text has %d bytes: at most %d are read", config.MaxSize+1, config.MaxSize)},
+		{"too large", strings.Repeat(" ", config.MaxSize+1),
+			fmt.Sprintf("the text has %d bytes: at most %d are read", config.MaxSize+1, config.MaxSize)},
 		{"endless literal", strings.Repeat("a", 1<<20), "line 1, column 1: invalid literal: aaaa"},
 	} {
 		got := problemsOf(t, c.text)
@@ -102,7 +104,8 @@ func TestSyntaxErrorsNameTheirPlace(t *testing.T) {
 }
 
 func TestCommentsAndCommas(t *testing.T) {
-	parse(t, "// first\n"+strings.Replace(minimal, `"kind": "knd"`, "/* \"[[{\" */ \"kind\": \"knd\" // }]\n", 1)+" // last, without a newline")
+	parse(t, "// first\n"+strings.Replace(minimal, `"kind": "knd"`, "/* \"[[{\" */ \"kind\": \"knd\" // }]\n", 1)+
+		" // last, without a newline")
 	deep := strings.Repeat("[", 60) + strings.Repeat("]", 60)
 	parse(t, with(`"defaults": { "args": { /*`+strings.Repeat("[", 100)+`*/ "text": "\"`+strings.Repeat("[", 100)+`" } }, // `+deep+"\n"))
 }
@@ -149,7 +152,8 @@ func TestHostileTextsEndSoon(t *testing.T) {
 		"unknown fields": `{` + numbered(n, `"f%d":1,`) + `}`,
 		"long list":      with(`"load_balancers": { "x": { "provider": "aws", "target_group_arns": [` + numbered(n, `"a%d",`) + `] } }`),
 		"bad values":     with(`"tenants": {` + numbered(n, `"t%d":1,`) + `}`),
-		"dangling":       with(`"certificates": {` + numbered(n, `"c%d":{},`) + `}, "groups": { "default": {` + numbered(n, `"g%d":{"template":"t"},`) + `} }`),
+		"dangling": with(`"certificates": {` + numbered(n, `"c%d":{},`) + `}, ` +
+			`"groups": { "default": {` + numbered(n, `"g%d":{"template":"t"},`) + `} }`),
 	} {
 		start := time.Now()
 		problems := problemsOf(t, text)

@@ -85,11 +85,13 @@ func TestRenderRefuses(t *testing.T) {
 		"{{ range 9000000000 }}{{ end }}":                    "loops more than",
 		"{{ range 90000 }}{{ range 90000 }}{{end}}{{ end }}": "loops more than",
 		`{{ range 90000 }}0123456789012345678901234567890123456789012345678901234567890123456789{{ end }}`: "produces more than",
-		strings.Repeat("{{ .Vars.name }}", 20_000):                                                         "the template has 320000 bytes: at most 262144 are allowed",
-		"{{ " + strings.Repeat("(", 100_000) + " }}":                                                       "template line 1",
+		strings.Repeat("{{ .Vars.name }}", 20_000): "the template has 320000 bytes: " +
+			"at most 262144 are allowed",
+		"{{ " + strings.Repeat("(", 100_000) + " }}": "template line 1",
 	} {
 		got, err := config.RenderValue("args.x", text, facts())
-		if err == nil || got != nil && got != "" || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "render args.x: ") || len(err.Error()) > 500 {
+		if err == nil || got != nil && got != "" || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), "render args.x: ") || len(err.Error()) > 500 {
 			t.Errorf("%.100q gives %q, %v: want an error with %q", text, got, err, want)
 		}
 	}
@@ -172,7 +174,8 @@ func TestTemplatesAreCheckedWithTheConfig(t *testing.T) {
 		`{{ .Instance.IP6 }}{{ .Vars.any.thing }}`:                          "",
 		`{{ with .Vars.x }}{{ .ID }}{{ $.Instance.ID }}{{ end }}`:           "",
 		`{{ range .Vars.x }}{{ .ID }}{{ else }}{{ .Instance.ID }}{{ end }}`: "",
-		`{{ .Foo }}`:                                       "no such fact .Foo (have: Cluster, Instance, Provider, Server, Image, Vars, Nonce in userdata)",
+		`{{ .Foo }}`: "no such fact .Foo (have: " +
+			"Cluster, Instance, Provider, Server, Image, Vars, Nonce in userdata)",
 		`{{ if .Instance.Foo }}{{ end }}`:                  "no such fact .Instance.Foo (have: ",
 		`{{ with .Vars.x }}{{ $.Foo }}{{ end }}`:           "no such fact .Foo",
 		`{{ range .Vars.x }}{{ else }}{{ .Foo }}{{ end }}`: "no such fact .Foo",
@@ -185,7 +188,8 @@ func TestTemplatesAreCheckedWithTheConfig(t *testing.T) {
 		`{{ . `:                                            "template line 1: unclosed action",
 		`{{ template "x" }}`:                               "template and block can't be used here",
 	} {
-		config := with(`"images": { "debian": { "provider": "aws", "fallback": "ami-1" } }, "defaults": { "args": { "x": ` + quoted(text) + ` } }`)
+		config := with(`"images": { "debian": { "provider": "aws", "fallback": "ami-1" } }, ` +
+			`"defaults": { "args": { "x": ` + quoted(text) + ` } }`)
 		if want == "" {
 			parse(t, config)
 			continue

@@ -20,7 +20,8 @@ const scene = `{
   },
   "tenants": { "prod": {} },
   "load_balancers": { "www": { "provider": "aws", "target_group_arns": ["arn:1"] } },
-  "defaults": { "args": { "d": { "from": "defaults", "d": 1 } }, "vars": { "d": 1, "level": "defaults" }, "userdata": { "content": "default" } },
+  "defaults": { "args": { "d": { "from": "defaults", "d": 1 } }, "vars": { "d": 1, "level": "defaults" },
+                "userdata": { "content": "default" } },
   "templates": {
     "knd": { "kind": "knd", "arch": "amd64", "size": 4, "instance_type": "small", "subnet_pool": "workers",
              "args": { "d": { "from": "template" }, "t": true }, "vars": { "t": 1, "level": "template" },
@@ -29,8 +30,8 @@ const scene = `{
   },
   "groups": {
     "default": {
-      "web": { "template": "knd", "size": 2, "instance_type": "large", "args": { "g": 1, "d": { "from": "group" } }, "vars": { "level": "group" },
-               "load_balancers": ["www"], "drain_timeout": "0s" },
+      "web": { "template": "knd", "size": 2, "instance_type": "large", "args": { "g": 1, "d": { "from": "group" } },
+               "vars": { "level": "group" }, "load_balancers": ["www"], "drain_timeout": "0s" },
       "bare": { "template": "knd" },
     },
     "prod": { "web": { "template": "knc", "size": 0 } },
@@ -74,7 +75,8 @@ func TestResolveStatic(t *testing.T) {
 	if g := groups[bare]; g.Size != 4 || g.InstanceType != "small" || g.DrainTimeout != 7*time.Minute || g.Args["t"] != true {
 		t.Errorf("bare is %+v: want what the template says", g)
 	}
-	if g := groups[prod]; g.Size != 0 || g.Userdata != (fleet.Userdata{Source: "inline", Encoding: "gzip", Content: "own"}) || g.SubnetPool != "control" {
+	if g := groups[prod]; g.Size != 0 || g.Userdata != (fleet.Userdata{Source: "inline", Encoding: "gzip", Content: "own"}) ||
+		g.SubnetPool != "control" {
 		t.Errorf("prod is %+v", g)
 	}
 }
@@ -123,10 +125,12 @@ func TestResolveDynamic(t *testing.T) {
 	if g := groups[bare]; g.Size != 0 || g.InstanceType != "huge" || g.Vars["level"] != "entry" || g.Vars["t"] != int64(1) {
 		t.Errorf("bare is %+v", g)
 	}
-	if g := groups[own]; g.Size != 3 || g.Static || g.Kind != "knd" || g.Vars["own"] != true || g.DrainTimeout != 7*time.Minute || g.Hashes.Infra == "" {
+	if g := groups[own]; g.Size != 3 || g.Static || g.Kind != "knd" || g.Vars["own"] != true ||
+		g.DrainTimeout != 7*time.Minute || g.Hashes.Infra == "" {
 		t.Errorf("own is %+v", g)
 	}
-	if g := groups[fleet.GroupKey{Tenant: "default", Name: "gone"}]; !g.Removed || g.Size != 0 || g.Disabled != "" || g.DrainTimeout != time.Minute {
+	g := groups[fleet.GroupKey{Tenant: "default", Name: "gone"}]
+	if !g.Removed || g.Size != 0 || g.Disabled != "" || g.DrainTimeout != time.Minute {
 		t.Errorf("gone is %+v: want it removed whatever its template", g)
 	}
 }
@@ -135,26 +139,28 @@ func TestBadEntryDisablesItsGroupOnly(t *testing.T) {
 	shard := parse(t, scene)
 	alone, _ := shard.Resolve(config.Dynamic{})
 	for entry, want := range map[string]string{
-		`"web": { "size": "two" }`:                                  `groups.default.web.size: got the string "two": want a whole number`,
-		`"web": { "size": -1 }`:                                     `groups.default.web.size: -1 is outside the limits: want 0 to 10000`,
-		`"web": { "size": 1e9 }`:                                    `groups.default.web.size: 1000000000 is outside the limits: want 0 to 10000`,
-		`"web": { "Size": 1 }`:                                      `groups.default.web.Size: unknown field (have: args, drain_timeout, `,
-		`"web": { "size": 1, "size": 2 }`:                           `groups.default.web.size: given more than once: again at line 1, column `,
-		`"web": null`:                                               `groups.default.web: null is not a value here`,
-		`"web": []`:                                                 `groups.default.web: got an array: want an object`,
-		`"web": { "vars": { "a": null } }`:                          `groups.default.web.vars.a: null can't be rendered`,
-		`"web": { "leaving": ["me"] }`:                              `groups.default.web.leaving[0]: "me" is not an instance id`,
-		`"own": {}`:                                                 `groups.default.own.template: required, since static config names no such group (have: knc, knd)`,
-		`"own": { "template": "nope" }`:                             `groups.default.own.template: no such template "nope" (have: knc, knd)`,
-		`"own": { "template": "knc" }`:                              `groups.default.own.subnet_pool: the subnet pool "control" is not for dynamic groups (have: workers)`,
-		`"own": { "template": "knd", "subnet_pool": "wrkers" }`:     `groups.default.own.subnet_pool: no such subnet pool "wrkers" (have: workers)`,
-		`"own": { "template": "knd", "load_balancers": ["ww"] }`:    `groups.default.own.load_balancers[0]: no such load balancer "ww" (have: www)`,
-		`"own": { "template": "knd", "args": { "a": "{{ if }}" } }`: `groups.default.own.args.a: template line 1: missing value for if`,
-		`"own": { "template": "knd", "drain_timeout": "25h" }`:      `groups.default.own.drain_timeout: 1d1h is outside the limits: want 0s to 1d`,
+		`"web": { "size": "two" }`:         `web.size: got the string "two": want a whole number`,
+		`"web": { "size": -1 }`:            `web.size: -1 is outside the limits: want 0 to 10000`,
+		`"web": { "size": 1e9 }`:           `web.size: 1000000000 is outside the limits: want 0 to 10000`,
+		`"web": { "Size": 1 }`:             `web.Size: unknown field (have: args, drain_timeout, `,
+		`"web": { "size": 1, "size": 2 }`:  `web.size: given more than once: again at line 1, column `,
+		`"web": null`:                      `web: null is not a value here`,
+		`"web": []`:                        `web: got an array: want an object`,
+		`"web": { "vars": { "a": null } }`: `web.vars.a: null can't be rendered`,
+		`"web": { "leaving": ["me"] }`:     `web.leaving[0]: "me" is not an instance id`,
+		`"own": {}`: `own.template: required, ` +
+			`since static config names no such group (have: knc, knd)`,
+		`"own": { "template": "nope" }`: `own.template: no such template "nope" (have: knc, knd)`,
+		`"own": { "template": "knc" }`: `own.subnet_pool: the subnet pool "control" ` +
+			`is not for dynamic groups (have: workers)`,
+		`"own": { "template": "knd", "subnet_pool": "wrkers" }`:     `own.subnet_pool: no such subnet pool "wrkers" (have: workers)`,
+		`"own": { "template": "knd", "load_balancers": ["ww"] }`:    `own.load_balancers[0]: no such load balancer "ww" (have: www)`,
+		`"own": { "template": "knd", "args": { "a": "{{ if }}" } }`: `own.args.a: template line 1: missing value for if`,
+		`"own": { "template": "knd", "drain_timeout": "25h" }`:      `own.drain_timeout: 1d1h is outside the limits: want 0s to 1d`,
 	} {
 		d := dynamic(t, `{ "default": { `+entry+`, "other": { "template": "knd", "size": 1 } } }`)
 		groups, problems := shard.Resolve(d)
-		if len(problems) != 1 || !strings.HasPrefix(problems[0].String(), want) {
+		if len(problems) != 1 || !strings.HasPrefix(problems[0].String(), "groups.default."+want) {
 			t.Errorf("%s: problems are %v, want %s", entry, problems, want)
 			continue
 		}
@@ -195,8 +201,13 @@ func checkKept(t *testing.T, d config.Dynamic) {
 
 func TestEntriesWithoutAPlace(t *testing.T) {
 	shard := parse(t, scene)
-	groups, problems := shard.Resolve(dynamic(t, `{ "No": { "web": { "template": "knd" } }, "default": { "a--b": {} }, "dev": { "web": { "template": "knd" } } }`))
-	want := []string{"groups.No.web: \"No\" is not a valid id", "groups.default.a--b: \"a--b\" is not a valid id", `groups.dev.web: no such tenant "dev" (have: default, prod)`}
+	groups, problems := shard.Resolve(dynamic(t, `{
+		"No": { "web": { "template": "knd" } }, "default": { "a--b": {} }, "dev": { "web": { "template": "knd" } },
+	}`))
+	want := []string{
+		"groups.No.web: \"No\" is not a valid id", "groups.default.a--b: \"a--b\" is not a valid id",
+		`groups.dev.web: no such tenant "dev" (have: default, prod)`,
+	}
 	if len(problems) != len(want) {
 		t.Fatalf("problems are %v", problems)
 	}
@@ -213,7 +224,9 @@ func TestEntriesWithoutAPlace(t *testing.T) {
 }
 
 func TestStaticConfigWinsOverAnOldEntry(t *testing.T) {
-	d := dynamic(t, `{ "default": { "web": { "template": "knc", "subnet_pool": "control", "size": 6, "removed": true, "drain_timeout": "1m", "load_balancers": [], "args": {} } } }`)
+	d := dynamic(t, `{ "default": { "web": {
+		"template": "knc", "subnet_pool": "control", "size": 6, "removed": true, "drain_timeout": "1m", "load_balancers": [], "args": {},
+	} } }`)
 	groups, problems := parse(t, scene).Resolve(d)
 	var fields []string
 	for _, p := range problems {
@@ -229,7 +242,9 @@ func TestStaticConfigWinsOverAnOldEntry(t *testing.T) {
 	if g := groups[web]; g.Disabled != "" || g.Removed || g.Template != "knd" || g.Size != 6 || g.SubnetPool != "workers" {
 		t.Errorf("web is %+v", g)
 	}
-	same := dynamic(t, `{ "default": { "web": { "template": "knd", "subnet_pool": "workers", "drain_timeout": "0s", "load_balancers": ["www"] } } }`)
+	same := dynamic(t, `{ "default": { "web": {
+		"template": "knd", "subnet_pool": "workers", "drain_timeout": "0s", "load_balancers": ["www"],
+	} } }`)
 	if _, problems := parse(t, scene).Resolve(same); problems != nil {
 		t.Errorf("an entry that agrees with static config gives %v", problems)
 	}

@@ -73,7 +73,8 @@ const maxLabelLength = 64
 // label checks the name of something that only the config refers to.
 func (v *validator) label(path, s string) {
 	if len(s) > maxLabelLength || !labelPattern.MatchString(s) {
-		v.addf(path, "%.80q is not a valid name: want letters, digits and inner dots, hyphens and underscores, at most %d characters", s, maxLabelLength)
+		v.addf(path, "%.80q is not a valid name: want letters, digits and inner dots, hyphens and underscores, at most %d characters",
+			s, maxLabelLength)
 	}
 }
 

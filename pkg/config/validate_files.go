@@ -78,7 +78,8 @@ func (v *validator) file(path, name string, f fleet.File) {
 	case fileStorage:
 		rest, ok := strings.CutPrefix(f.Source, StoragePrefix)
 		if !ok || !isRelativePath(rest) {
-			v.addf(path+".source", "%.80q is not valid: want a path below %s without . and .. in it, such as %skubelet.json", f.Source, StoragePrefix, StoragePrefix)
+			v.addf(path+".source", "%.80q is not valid: want a path below %s without . and .. in it, such as %skubelet.json",
+				f.Source, StoragePrefix, StoragePrefix)
 		}
 	case fileEnv:
 		v.extension(path, name, f.Kind, ".env")
@@ -138,7 +139,8 @@ func (v *validator) sharedKeys(path string, set map[string]fleet.File) {
 		case set[other].Key.Name != key.Name:
 			v.addf(join(path, name)+".key.name", "differs from %s, which %s names, by case only", set[other].Key.Name, other)
 		case algorithm(*set[other].Key) != algorithm(*key):
-			v.addf(join(path, name)+".key.algorithm", "%q, but %s wants the key %s as %q", algorithm(*key), other, key.Name, algorithm(*set[other].Key))
+			v.addf(join(path, name)+".key.algorithm", "%q, but %s wants the key %s as %q",
+				algorithm(*key), other, key.Name, algorithm(*set[other].Key))
 		}
 	}
 	if len(first) > files.MaxKeys {

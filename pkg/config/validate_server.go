@@ -171,10 +171,12 @@ func (v *validator) election(e LeaderElection) {
 	path := "server.leader_election"
 	v.duration(path+".lease_duration", e.LeaseDuration, time.Second, 10*time.Minute)
 	if e.RenewInterval < Duration(100*time.Millisecond) || e.RenewInterval >= e.LeaseDuration/2 {
-		v.addf(path+".renew_interval", "%v is outside the limits: want 100ms or longer, and less than half of lease_duration (%v)", e.RenewInterval, e.LeaseDuration)
+		v.addf(path+".renew_interval", "%v is outside the limits: want 100ms or longer, and less than half of lease_duration (%v)",
+			e.RenewInterval, e.LeaseDuration)
 	}
 	if e.FenceWindow <= 0 || e.FenceWindow >= e.LeaseDuration/4 {
-		v.addf(path+".fence_window", "%v is outside the limits: want more than 0s, and less than a quarter of lease_duration (%v)", e.FenceWindow, e.LeaseDuration)
+		v.addf(path+".fence_window", "%v is outside the limits: want more than 0s, and less than a quarter of lease_duration (%v)",
+			e.FenceWindow, e.LeaseDuration)
 	}
 	v.duration(path+".give_up", e.GiveUp, time.Second, day)
 }
