@@ -13,14 +13,17 @@ import (
 )
 
 func TestNames(t *testing.T) {
-	for _, name := range []string{"a.crt", "A-b_c.1.key", "kubelet.pub", "_.json", "x.env", "9.conf", "a..conf", strings.Repeat("a", 121) + ".json"} {
+	for _, name := range []string{
+		"a.crt", "A-b_c.1.key", "kubelet.pub", "_.json", "x.env", "9.conf", "a..conf", strings.Repeat("a", 121) + ".json",
+	} {
 		if err := files.CheckName(name); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
 	for _, name := range []string{
-		"", ".", "..", "a", ".crt", ".a.crt", "-a.crt", "a.txt", "a.crt.sh", "a.CRT", "../a.crt", "/a.crt", "a/b.crt", `a\b.crt`, `..\a.crt`, "a\x00.crt", "a.crt\x00",
-		"a.crt\n", "\na.crt", "a b.crt", "ä.crt", "a:b.crt", "config.hash", ".nstance", "a.crt/", "./a.crt", strings.Repeat("a", 300) + ".crt", strings.Repeat("a", 122) + ".json",
+		"", ".", "..", "a", ".crt", ".a.crt", "-a.crt", "a.txt", "a.crt.sh", "a.CRT", "../a.crt", "/a.crt", "a/b.crt", `a\b.crt`,
+		`..\a.crt`, "a\x00.crt", "a.crt\x00", "a.crt\n", "\na.crt", "a b.crt", "ä.crt", "a:b.crt", "config.hash", ".nstance", "a.crt/",
+		"./a.crt", strings.Repeat("a", 300) + ".crt", strings.Repeat("a", 122) + ".json",
 	} {
 		if err := files.CheckName(name); err == nil || len(err.Error()) > 600 {
 			t.Errorf("%q: %v", name, err)

@@ -87,7 +87,9 @@ func TestAFileOfSomebodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, dir, personal)
-	for _, path := range []string{dir, filepath.Join(dir, ".nstance"), filepath.Join(dir, ".nstance/manifest"), filepath.Join(dir, "same.conf")} {
+	for _, path := range []string{
+		dir, filepath.Join(dir, ".nstance"), filepath.Join(dir, ".nstance/manifest"), filepath.Join(dir, "same.conf"),
+	} {
 		if err := os.Chown(path, nobody, nobody); err != nil {
 			t.Fatal(err)
 		}

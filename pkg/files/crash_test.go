@@ -235,7 +235,10 @@ func TestOrderOfSteps(t *testing.T) {
 		return from + i
 	}
 	committed := at("rename .nstance/commit")
-	for _, early := range []string{"write .nstance/stage/changed.conf", "link .nstance/old/gone.conf", "write .nstance/draft", "sync .nstance/stage", "sync .nstance/old", "sync .nstance"} {
+	for _, early := range []string{
+		"write .nstance/stage/changed.conf", "link .nstance/old/gone.conf", "write .nstance/draft",
+		"sync .nstance/stage", "sync .nstance/old", "sync .nstance",
+	} {
 		if at(early) > committed {
 			t.Errorf("%s comes after the commit", early)
 		}
@@ -284,7 +287,10 @@ func TestKilledProcess(t *testing.T) {
 // TestGarbledRecords has somebody edit what is not theirs.
 func TestGarbledRecords(t *testing.T) {
 	for _, name := range []string{"manifest", "commit", "undo"} {
-		for _, content := range []string{"", "{", `{"config_hash":"h","names":["../../etc/passwd"]}`, `{"config_hash":"h","names":["a.conf"],"fresh":["../x"]}`, strings.Repeat("x", 1<<20)} {
+		for _, content := range []string{
+			"", "{", `{"config_hash":"h","names":["../../etc/passwd"]}`, `{"config_hash":"h","names":["a.conf"],"fresh":["../x"]}`,
+			strings.Repeat("x", 1<<20),
+		} {
 			dir := scene(t)
 			put(t, dir, map[string]string{".nstance/" + name: content})
 			d := open(dir, nil)

@@ -26,7 +26,8 @@ func TestSetsFollowEachOther(t *testing.T) {
 		{set("h1", map[string]string{"a.conf": "1", "b.json": "1"}), map[string]string{"a.conf": "1", "b.json": "1", "config.hash": "h1\n"}},
 		{files.Set{ConfigHash: "h2", Names: []string{"c.env", "a.conf"}, Sent: map[string][]byte{"c.env": []byte("A=1")}},
 			map[string]string{"a.conf": "1", "c.env": "A=1", "config.hash": "h2\n"}},
-		{files.Set{ConfigHash: "h3", Names: []string{"c.env", "a.conf"}}, map[string]string{"a.conf": "1", "c.env": "A=1", "config.hash": "h3\n"}},
+		{files.Set{ConfigHash: "h3", Names: []string{"c.env", "a.conf"}},
+			map[string]string{"a.conf": "1", "c.env": "A=1", "config.hash": "h3\n"}},
 		{set("h4", nil), map[string]string{"config.hash": "h4\n"}},
 	}
 	for i, s := range steps {
@@ -97,7 +98,9 @@ func TestWhatStandsInTheWay(t *testing.T) {
 	}
 	d := open(dir, nil)
 	before := tree(t, parent)
-	wanted := map[string]string{"link.conf": "1", "absolute.conf": "2", "dangling.conf": "3", "to-directory.conf": "4", "fifo.conf": "5", "a-directory.conf": "6"}
+	wanted := map[string]string{
+		"link.conf": "1", "absolute.conf": "2", "dangling.conf": "3", "to-directory.conf": "4", "fifo.conf": "5", "a-directory.conf": "6",
+	}
 	err := d.Commit(set("h", wanted))
 	if got := files.Failures(err, nil); len(got) != 1 || !strings.Contains(got["a-directory.conf"], "directory is in its place") {
 		t.Errorf("with a directory in the way: %v", err)

@@ -131,7 +131,9 @@ func TestRejects(t *testing.T) {
 }
 
 func TestCheckKind(t *testing.T) {
-	for kind, ok := range map[string]bool{"knd": true, "opr": true, "": false, "kn": false, "kndd": false, "Knd": false, "k1d": false, "knd\n": false} {
+	for kind, ok := range map[string]bool{
+		"knd": true, "opr": true, "": false, "kn": false, "kndd": false, "Knd": false, "k1d": false, "knd\n": false,
+	} {
 		if err := fleet.CheckKind(kind); (err == nil) != ok {
 			t.Errorf("%q: %v", kind, err)
 		}

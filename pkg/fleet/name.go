@@ -20,7 +20,8 @@ var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 // the name of the field to the caller, who knows its path.
 func CheckName(s string) error {
 	if len(s) > MaxNameLength || !namePattern.MatchString(s) {
-		return fmt.Errorf("%.80q is not a valid id: want lowercase letters, digits and single inner hyphens, at most %d characters", s, MaxNameLength)
+		return fmt.Errorf("%.80q is not a valid id: want lowercase letters, digits and single inner hyphens, at most %d characters",
+			s, MaxNameLength)
 	}
 	return nil
 }

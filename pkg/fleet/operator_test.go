@@ -23,8 +23,9 @@ func TestOperatorKey(t *testing.T) {
 		t.Errorf("read as %s of %s, %v", id, tenant, err)
 	}
 	for _, bad := range []string{
-		"", "cluster/operator/", "x" + key, key + "x", strings.TrimSuffix(key, ".json"), "cluster/operator/Prod." + operatorID.StorageKey() + ".json",
-		"cluster/operator/prod.opr.json", strings.Replace(key, "-opr", "-knd", 1), "cluster/operator/" + operatorID.StorageKey() + ".json",
+		"", "cluster/operator/", "x" + key, key + "x", strings.TrimSuffix(key, ".json"),
+		"cluster/operator/Prod." + operatorID.StorageKey() + ".json", "cluster/operator/prod.opr.json",
+		strings.Replace(key, "-opr", "-knd", 1), "cluster/operator/" + operatorID.StorageKey() + ".json",
 	} {
 		if tenant, id, err := fleet.ParseOperatorKey(bad); err == nil {
 			t.Errorf("%q is read as %s of %s", bad, id, tenant)

@@ -15,7 +15,8 @@ var requestKeyPattern = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$
 // instance; nil when it can. The error leaves the name of the field to the caller.
 func CheckRequestKey(s string) error {
 	if !requestKeyPattern.MatchString(s) {
-		return fmt.Errorf("%.80q is not a valid idempotency key: want letters, digits, '.', '_' and '-', no dot in front, at most %d characters", s, MaxRequestKeyLength)
+		return fmt.Errorf("%.80q is not a valid idempotency key: want letters, digits, '.', '_' and '-', no dot in front, "+
+			"at most %d characters", s, MaxRequestKeyLength)
 	}
 	return nil
 }

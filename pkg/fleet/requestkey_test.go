@@ -8,7 +8,9 @@ import (
 )
 
 func TestCheckRequestKey(t *testing.T) {
-	for _, good := range []string{"a", "7", "-", "_x", "nightly-7", "A.b_C-d", "a..b", "x.json", "00000000-0000-7000-8000-000000000000", strings.Repeat("k", 128)} {
+	for _, good := range []string{
+		"a", "7", "-", "_x", "nightly-7", "A.b_C-d", "a..b", "x.json", "00000000-0000-7000-8000-000000000000", strings.Repeat("k", 128),
+	} {
 		if err := fleet.CheckRequestKey(good); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}

@@ -92,7 +92,8 @@ func TestBootstrapMakesWhatIsMissingOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = first.CA.IssueAgent(pki.ClientRequest{Tenant: "default", ID: "knd1", PublicKey: pki.PublicKey(key), Now: epoch, TTL: time.Hour}, seeded(6))
+	request := pki.ClientRequest{Tenant: "default", ID: "knd1", PublicKey: pki.PublicKey(key), Now: epoch, TTL: time.Hour}
+	_, err = first.CA.IssueAgent(request, seeded(6))
 	if err != nil {
 		t.Errorf("the CA can't sign: %v", err)
 	}
@@ -319,7 +320,9 @@ func TestRefusedTrust(t *testing.T) {
 			bootstrap(t, store, 1)
 			c.spoil(t, store)
 			before := contents(t, store)
-			for how, open := range map[string]func(context.Context, secrets.BootstrapConfig) (secrets.Trust, error){"bootstrap": secrets.Bootstrap, "load": secrets.Load} {
+			for how, open := range map[string]func(context.Context, secrets.BootstrapConfig) (secrets.Trust, error){
+				"bootstrap": secrets.Bootstrap, "load": secrets.Load,
+			} {
 				_, err := open(t.Context(), config(t, store, 2))
 				if !errors.Is(err, secrets.ErrBrokenTrust) || errors.Is(err, secrets.ErrNoTrust) || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("%s: got %v, want ErrBrokenTrust with %q", how, err, c.want)
@@ -349,7 +352,8 @@ func TestTheWrongClusterAndTheWrongKeyWriteNothing(t *testing.T) {
 	if n := len(contents(t, store)); n != 2 {
 		t.Errorf("%d objects, want the 2 that were there", n)
 	}
-	if _, err := secrets.Bootstrap(t.Context(), secrets.BootstrapConfig{Store: store}); err == nil || !strings.Contains(err.Error(), "cluster id") {
+	_, err := secrets.Bootstrap(t.Context(), secrets.BootstrapConfig{Store: store})
+	if err == nil || !strings.Contains(err.Error(), "cluster id") {
 		t.Errorf("without a cluster id: got %v", err)
 	}
 }

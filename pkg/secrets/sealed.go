@@ -22,7 +22,8 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,126}[A-Za-z
 // CheckName reports why s can't be a secret's name; nil when it can.
 func CheckName(s string) error {
 	if !namePattern.MatchString(s) {
-		return fmt.Errorf("%.80q is not a secret's name: want letters, digits, dots, hyphens and underscores, at most 128, neither end a dot or hyphen", s)
+		return fmt.Errorf("%.80q is not a secret's name: want letters, digits, dots, hyphens and underscores, at most 128, "+
+			"neither end a dot or hyphen", s)
 	}
 	return nil
 }
@@ -50,7 +51,8 @@ var _ Secrets = (*Sealed)(nil)
 // NewSealed checks the prefix and prepares the keys. It sends no request.
 func NewSealed(cfg SealedConfig) (*Sealed, error) {
 	if !strings.HasSuffix(cfg.Prefix, "/") || object.CheckKey(cfg.Prefix+"x") != nil {
-		return nil, fmt.Errorf("open secrets: prefix %.80q: want the beginning of an object key that ends with a slash, such as cluster/secret/", cfg.Prefix)
+		return nil, fmt.Errorf("open secrets: prefix %.80q: want the beginning of an object key that ends with a slash, "+
+			"such as cluster/secret/", cfg.Prefix)
 	}
 	s := &Sealed{store: cfg.Store, prefix: cfg.Prefix, random: cfg.Random, keys: append([]Key{cfg.Key}, cfg.OldKeys...)}
 	for _, key := range s.keys {

@@ -89,7 +89,8 @@ func TestASecretIsCreatedOnce(t *testing.T) {
 	wantValue(t, s, "x", "one")
 	create(t, s, "empty", "", true)
 	wantValue(t, s, "empty", "")
-	if _, err := s.Create(t.Context(), "large", make([]byte, secrets.MaxValue+1)); err == nil || !strings.Contains(err.Error(), "at most 65536") {
+	_, err := s.Create(t.Context(), "large", make([]byte, secrets.MaxValue+1))
+	if err == nil || !strings.Contains(err.Error(), "at most 65536") {
 		t.Errorf("got %v, want a refusal that names the limit", err)
 	}
 }
@@ -163,7 +164,8 @@ func TestWhatDoesNotOpen(t *testing.T) {
 		}
 	}
 	_, err = sealed(t, store, 2, keyB).Get(t.Context(), "x")
-	if !errors.Is(err, secrets.ErrSealed) || !strings.Contains(err.Error(), "old_encryption_keys") || !strings.Contains(err.Error(), "env KEY_b") {
+	if !errors.Is(err, secrets.ErrSealed) || !strings.Contains(err.Error(), "old_encryption_keys") ||
+		!strings.Contains(err.Error(), "env KEY_b") {
 		t.Errorf("with another key: got %v, want ErrSealed that says what to do", err)
 	}
 }
@@ -190,7 +192,9 @@ func TestRefusedNamesAndPrefixes(t *testing.T) {
 }
 
 func TestCreateSurvivesLostReplies(t *testing.T) {
-	for name, fault := range map[string]objecttest.Fault{"dropped": objecttest.Dropped, "reply lost": objecttest.ReplyLost, "late": objecttest.Late} {
+	for name, fault := range map[string]objecttest.Fault{
+		"dropped": objecttest.Dropped, "reply lost": objecttest.ReplyLost, "late": objecttest.Late,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				faults := objecttest.NewFaults(mem.New(mem.Config{}), objecttest.Script(objecttest.Outcome{Fault: fault, Delay: time.Second}))
@@ -260,7 +264,8 @@ func TestEncryptionKeys(t *testing.T) {
 			if !errors.Is(err, c.want) || (err != nil && !strings.Contains(err.Error(), c.text)) {
 				t.Fatalf("got %v, want %v with %q", err, c.want, c.text)
 			}
-			if text := fmt.Sprintf("%v %+v %#v %s %x %v", key, key, key, key, key, err); strings.Contains(text, keyA[:8]) || strings.Contains(text, "6161") {
+			text := fmt.Sprintf("%v %+v %#v %s %x %v", key, key, key, key, key, err)
+			if strings.Contains(text, keyA[:8]) || strings.Contains(text, "6161") {
 				t.Errorf("the key is shown: %s", text)
 			}
 		})
@@ -289,8 +294,9 @@ func TestOpen(t *testing.T) {
 		"AWS parameters": {func(c *secrets.Config) { c.Provider = "aws-parameter-store" }, "not supported by this build: want object-storage"},
 		"no provider":    {func(c *secrets.Config) { c.Provider = "" }, `unknown provider ""`},
 		"no key":         {func(c *secrets.Config) { c.Key.Source = "NONE" }, "encryption_key: bad encryption key: environment variable NONE"},
-		"no old key":     {func(c *secrets.Config) { c.OldKeys = []secrets.KeySource{{Provider: "env", Source: "NONE"}} }, "old_encryption_keys[0]: "},
-		"no prefix":      {func(c *secrets.Config) { c.Prefix = "" }, "prefix"},
+		"no old key": {func(c *secrets.Config) { c.OldKeys = []secrets.KeySource{{Provider: "env", Source: "NONE"}} },
+			"old_encryption_keys[0]: "},
+		"no prefix": {func(c *secrets.Config) { c.Prefix = "" }, "prefix"},
 	} {
 		cfg := good
 		c.change(&cfg)
@@ -336,7 +342,8 @@ func TestTrustIsNotShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := log.String() + fmt.Sprintf("%v %+v %#v", trust, trust, trust)
-	if strings.Contains(text, string(secret)) || strings.Contains(text, strings.Trim(fmt.Sprintf("%d", trust.NonceKey[:8]), "[]")) || strings.Count(text, "trust of cluster example") != 5 {
+	numbers := strings.Trim(fmt.Sprintf("%d", trust.NonceKey[:8]), "[]")
+	if strings.Contains(text, string(secret)) || strings.Contains(text, numbers) || strings.Count(text, "trust of cluster example") != 5 {
 		t.Errorf("shows %s", text)
 	}
 }
