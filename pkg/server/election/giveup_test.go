@@ -141,7 +141,8 @@ func TestGiveUpChanges(t *testing.T) {
 	timing := Timing{RenewInterval: 10 * time.Second, LeaseDuration: 30 * time.Second, FenceWindow: time.Second}
 	m := newMachine(Config{Holder: "me", Timing: timing})
 	m.start(at(0))
-	m.gotRecord(at(0), m.opID, Record{Holder: "other", Epoch: 4, Rev: 7, LeaseDuration: time.Second, FenceWindow: time.Second, Released: true}, "e7", nil)
+	released := Record{Holder: "other", Epoch: 4, Rev: 7, LeaseDuration: time.Second, FenceWindow: time.Second, Released: true}
+	m.gotRecord(at(0), m.opID, released, "e7", nil)
 	m.putDone(at(0), m.opID, "e8", nil)
 	if m.phase != leading {
 		t.Fatalf("it is %s", m.phase)

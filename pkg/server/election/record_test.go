@@ -55,7 +55,9 @@ func TestNewerRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := strings.NewReplacer(`"rev":7`, `"rev":7,"reason":{"by":"x"}`, `"agent":"h:4"`, `"agent":"h:4","metrics":"h:5"`).Replace(goodRecord)
+	newer := strings.NewReplacer(
+		`"rev":7`, `"rev":7,"reason":{"by":"x"}`, `"agent":"h:4"`, `"agent":"h:4","metrics":"h:5"`,
+	).Replace(goodRecord)
 	r, err := election.ParseRecord([]byte(newer))
 	if err != nil || r != plain {
 		t.Errorf("parsed %+v, %v, want %+v", r, err, plain)
@@ -98,7 +100,9 @@ func TestParseLine(t *testing.T) {
 	if l, err := election.ParseLine([]byte(first)); err != nil || l.Record == nil || l.Record.Holder != "a" {
 		t.Errorf("parsed %+v %v", l, err)
 	}
-	for _, good := range []string{`{"server":"a"}`, `{"etag":"e8","rev":8}`, `{"etag":"e8","rev":8,"ask":2}`, `{"etag":"e9","rev":9,"released":true}`} {
+	for _, good := range []string{
+		`{"server":"a"}`, `{"etag":"e8","rev":8}`, `{"etag":"e8","rev":8,"ask":2}`, `{"etag":"e9","rev":9,"released":true}`,
+	} {
 		if _, err := election.ParseLine([]byte(good)); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}

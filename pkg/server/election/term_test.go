@@ -193,7 +193,9 @@ func faultyStore(t *testing.T, seed uint64) {
 }
 
 // campaign starts a server again and again, each living for a while.
-func campaign(ctx context.Context, t *testing.T, store object.Store, n *network, addr string, lead func(context.Context, *election.Term) error) {
+func campaign(
+	ctx context.Context, t *testing.T, store object.Store, n *network, addr string, lead func(context.Context, *election.Term) error,
+) {
 	for life := 1; ctx.Err() == nil; life++ {
 		e, err := election.New(election.Config{
 			Store: store, Key: key, Holder: fmt.Sprintf("%s-%d", addr, life), Peers: n,

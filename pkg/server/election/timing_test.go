@@ -109,7 +109,8 @@ func TestSetTimingDuringOutage(t *testing.T) {
 		}
 		store.down.Store(false)
 		a.leads(time.Minute)
-		if err := a.elector.SetTiming(election.Timing{RenewInterval: time.Second, LeaseDuration: 4 * time.Second, FenceWindow: time.Second}); err == nil || !strings.Contains(err.Error(), "fence_window") {
+		quarter := election.Timing{RenewInterval: time.Second, LeaseDuration: 4 * time.Second, FenceWindow: time.Second}
+		if err := a.elector.SetTiming(quarter); err == nil || !strings.Contains(err.Error(), "fence_window") {
 			t.Errorf("a window of a quarter of the lease: %v", err)
 		}
 	})

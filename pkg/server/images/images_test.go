@@ -33,7 +33,9 @@ func (r *room) problems() []string {
 }
 
 func debian(day int) fake.Image {
-	return fake.Image{ID: fmt.Sprintf("ami-%d", day), Name: fmt.Sprintf("debian-%02d", day), CreatedAt: time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)}
+	return fake.Image{
+		ID: fmt.Sprintf("ami-%d", day), Name: fmt.Sprintf("debian-%02d", day), CreatedAt: time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC),
+	}
 }
 
 func image(pattern, fallback string) images.Image {
@@ -132,7 +134,8 @@ func TestRefreshKeepsTheLastGoodID(t *testing.T) {
 func TestFallbackAndFailure(t *testing.T) {
 	bubble(t, func(t *testing.T, r *room) {
 		wanted := map[string]images.Image{
-			"good": image("debian-*", ""), "saved": image("nothing-*", "ami-saved"), "fixed": {Fallback: "ami-fixed"}, "lost": image("nothing-*", ""),
+			"good": image("debian-*", ""), "saved": image("nothing-*", "ami-saved"),
+			"fixed": {Fallback: "ami-fixed"}, "lost": image("nothing-*", ""),
 		}
 		got, err := r.Resolve(t.Context(), wanted)
 		want := map[string]string{"good": "ami-2", "saved": "ami-saved", "fixed": "ami-fixed"}

@@ -119,7 +119,9 @@ func TestColdStarts(t *testing.T) {
 		log    string // what must be said
 	}{
 		{"removed", func(t *testing.T, path string) { remove(t, path) }, ""},
-		{"not a database", func(t *testing.T, path string) { overwrite(t, path, []byte(strings.Repeat("no database ", 500))) }, "cache file replaced"},
+		{"not a database", func(t *testing.T, path string) {
+			overwrite(t, path, []byte(strings.Repeat("no database ", 500)))
+		}, "cache file replaced"},
 		{"truncated", func(t *testing.T, path string) { truncate(t, path, 5000) }, "cache file replaced"},
 		{"other schema", func(t *testing.T, path string) { execute(t, path, "PRAGMA user_version = 99") }, "cache file replaced"},
 		{"other columns", func(t *testing.T, path string) {

@@ -32,7 +32,8 @@ const timestamp = "20060102T150405"
 // certlogKey is "certlog/{shard}/{tenant}.{timestamp}.{id}.json".
 func (l *Ledger) certlogKey(b CertificateBatch) string {
 	at := b.IssuedAt.UTC()
-	return fmt.Sprintf("certlog/%s/%s.%s%09dZ.%s%s", l.cfg.Shard, b.Tenant, at.Format(timestamp), at.Nanosecond(), b.Instance.StorageKey(), suffix)
+	return fmt.Sprintf("certlog/%s/%s.%s%09dZ.%s%s",
+		l.cfg.Shard, b.Tenant, at.Format(timestamp), at.Nanosecond(), b.Instance.StorageKey(), suffix)
 }
 
 // LogCertificates appends a batch to the log of issued certificates, which is

@@ -88,7 +88,8 @@ func TestRecordSpoiledLater(t *testing.T) {
 		t.Errorf("instances %s, malformed %v", got, l.Malformed())
 	}
 	w := l.Lead(term{epoch: 2})
-	if _, err := w.Update(t.Context(), newID(1), move(fleet.Draining)); !isConflict(err) || !strings.Contains(err.Error(), "can't be understood") {
+	_, err := w.Update(t.Context(), newID(1), move(fleet.Draining))
+	if !isConflict(err) || !strings.Contains(err.Error(), "can't be understood") {
 		t.Errorf("update: %v", err)
 	}
 }
@@ -112,7 +113,8 @@ func TestRelist(t *testing.T) {
 		}
 	}
 	appeared, vanished, err := l.Relist(t.Context())
-	if got := fmt.Sprint(appeared, vanished, err); got != fmt.Sprint([]fleet.InstanceID{newID(7), newID(8)}, []fleet.InstanceID{newID(2), newID(3)}, nil) {
+	want := fmt.Sprint([]fleet.InstanceID{newID(7), newID(8)}, []fleet.InstanceID{newID(2), newID(3)}, nil)
+	if got := fmt.Sprint(appeared, vanished, err); got != want {
 		t.Error(got)
 	}
 	if i, _ := l.Get(newID(1)); i.Phase != fleet.Draining {
@@ -211,7 +213,8 @@ func TestLoadFails(t *testing.T) {
 
 func FuzzRecord(f *testing.F) {
 	i := pending(1)
-	f.Add("default."+i.ID.StorageKey()+".json", `{"id":"`+string(i.ID)+`","tenant":"default","group":"web","phase":"pending","epoch":1,"rev":1}`)
+	f.Add("default."+i.ID.StorageKey()+".json",
+		`{"id":"`+string(i.ID)+`","tenant":"default","group":"web","phase":"pending","epoch":1,"rev":1}`)
 	f.Add("default."+i.ID.StorageKey()+".json", `{"id":null,"drain":{"delete_at":"x"}}`)
 	f.Add("..json", "[]")
 	f.Add("default..json", "\x00")

@@ -184,7 +184,8 @@ func FuzzRequest(f *testing.F) {
 			}
 			return
 		}
-		if _, err := fleet.ParseID(string(r.ID)); err != nil || r.Tenant != "default" || r.Key != "k" || fleet.CheckName(r.Group) != nil || r.Rev == 0 {
+		_, err = fleet.ParseID(string(r.ID))
+		if err != nil || r.Tenant != "default" || r.Key != "k" || fleet.CheckName(r.Group) != nil || r.Rev == 0 {
 			t.Fatalf("%+v", r)
 		}
 	})
