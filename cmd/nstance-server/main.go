@@ -58,18 +58,22 @@ func command() *cobra.Command {
 	f.StringVar(&cfg.Shard, "shard", os.Getenv("NSTANCE_SHARD"), "id of the shard (NSTANCE_SHARD)")
 	f.StringVar(&cfg.ID, "id", host, "name of this server")
 	f.StringVar(&cfg.StorageProvider, "storage-provider", "s3", "s3 or dir")
-	f.StringVar(&cfg.StorageBucket, "storage-bucket", os.Getenv("NSTANCE_STORAGE_BUCKET"), "bucket, or a directory for dir (NSTANCE_STORAGE_BUCKET)")
+	f.StringVar(&cfg.StorageBucket, "storage-bucket", os.Getenv("NSTANCE_STORAGE_BUCKET"),
+		"bucket, or a directory for dir (NSTANCE_STORAGE_BUCKET)")
 	f.StringVar(&cfg.CacheDir, "cache-dir", "cache", "folder of the cache; may be deleted at any time")
 	f.StringVar(&cfg.AdvertiseHost, "advertise-host", "", "address that others reach this server at (default: the primary interface's)")
-	f.StringVar(&cfg.Bind.Health, "health-addr", "", "health endpoint, instead of the config's (before the config is known: "+server.DefaultHealthAddr+")")
+	f.StringVar(&cfg.Bind.Health, "health-addr", "",
+		"health endpoint, instead of the config's (before the config is known: "+server.DefaultHealthAddr+")")
 	f.StringVar(&cfg.Bind.Election, "election-addr", "", "peer endpoint, instead of the config's")
 	f.StringVar(&cfg.Bind.Registration, "registration-addr", "", "registration service, instead of the config's")
 	f.StringVar(&cfg.Bind.Operator, "operator-addr", "", "operator service, instead of the config's")
 	f.StringVar(&cfg.Bind.Agent, "agent-addr", "", "agent service, instead of the config's")
-	f.StringSliceVar(&cfg.InstanceRegistrationAddrs, "instance-registration-addrs", nil, "registration addresses that instances are given, instead of the leader's and this server's")
+	f.StringSliceVar(&cfg.InstanceRegistrationAddrs, "instance-registration-addrs", nil,
+		"registration addresses that instances are given, instead of the leader's and this server's")
 	f.StringSliceVar(&cfg.InstanceAgentAddrs, "instance-agent-addrs", nil, "the same for the agent service")
 	f.BoolVar(&validate, "validate", false, "check the shard's config, or FILE, and exit 0 or 1")
-	f.DurationVar(&cfg.Times.ClientCertificate, "client-certificate-life", server.DefaultTimes().ClientCertificate, "life of the certificates of agents, and up to 90 days of operators, which renew at two thirds of it")
+	f.DurationVar(&cfg.Times.ClientCertificate, "client-certificate-life", server.DefaultTimes().ClientCertificate,
+		"life of the certificates of agents, and up to 90 days of operators, which renew at two thirds of it")
 	f.BoolVar(&cfg.Debug, "debug", false, "log more, and offer gRPC reflection")
 	return cmd
 }

@@ -26,7 +26,9 @@ const (
 
 // ask has the operator make a call, once it has made those before. told is what
 // the timeline says of it; after is called with what became of it.
-func (s *Shard) ask(told string, patience time.Duration, do func(context.Context, nstancev1.OperatorServiceClient) error, after func(outcome)) {
+func (s *Shard) ask(
+	told string, patience time.Duration, do func(context.Context, nstancev1.OperatorServiceClient) error, after func(outcome),
+) {
 	s.operator.queue(func() {
 		attempts := 0
 		_, err := call(s.operator, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) (struct{}, error) {
@@ -86,7 +88,8 @@ func (s *Shard) doScaleRemove(a args) error {
 	if err != nil {
 		return err
 	}
-	s.upsert(fmt.Sprintf("scale %s to %d without %s", a.words[0], a.count, m.vm.ID), a, &nstancev1.UpsertGroupRequest{Remove: []string{string(m.vm.ID)}})
+	s.upsert(fmt.Sprintf("scale %s to %d without %s", a.words[0], a.count, m.vm.ID), a,
+		&nstancev1.UpsertGroupRequest{Remove: []string{string(m.vm.ID)}})
 	return nil
 }
 
@@ -119,7 +122,8 @@ func defaultGroup(name string) fleet.GroupKey {
 
 func (s *Shard) doCreate(a args) error {
 	var id string
-	s.ask(fmt.Sprintf("create an instance of %s for key %s", a.words[0], a.words[1]), patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
+	told := fmt.Sprintf("create an instance of %s for key %s", a.words[0], a.words[1])
+	s.ask(told, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
 		answer, err := c.CreateInstance(ctx, &nstancev1.CreateInstanceRequest{Group: a.words[0], IdempotencyKey: a.words[1]})
 		id = answer.GetInstance().GetId()
 		return err
@@ -136,7 +140,8 @@ func (s *Shard) doDelete(a args) error {
 	if err != nil {
 		return err
 	}
-	s.remove(fmt.Sprintf("delete instance %s", m.vm.ID), m.vm.ID, &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_Id{Id: string(m.vm.ID)}})
+	s.remove(fmt.Sprintf("delete instance %s", m.vm.ID), m.vm.ID,
+		&nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_Id{Id: string(m.vm.ID)}})
 	return nil
 }
 

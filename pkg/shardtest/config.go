@@ -40,7 +40,10 @@ func (s Settings) Text() string {
   "cluster": { "id": "sim", "secrets": { "encryption_key": { "provider": "env", "source": "NSTANCE_ENCRYPTION_KEY" } } },
   "server": {
     "provider": { "kind": "fake", "region": "r", "zone": "z" },
-    "bind": { "health_addr": "0.0.0.0:8990", "election_addr": "0.0.0.0:8991", "registration_addr": "0.0.0.0:8992", "operator_addr": "0.0.0.0:8993", "agent_addr": "0.0.0.0:8994" },
+    "bind": {
+      "health_addr": "0.0.0.0:8990", "election_addr": "0.0.0.0:8991", "registration_addr": "0.0.0.0:8992",
+      "operator_addr": "0.0.0.0:8993", "agent_addr": "0.0.0.0:8994"
+    },
     "leader_election": { "renew_interval": "10s", "lease_duration": "30s", "fence_window": "1s" },
     "shutdown_timeout": "5s",
     "subnet_pools": { "workers": ["a", "b"] },

@@ -267,8 +267,9 @@ func (p mortalProvider) guarded(ctx context.Context, create fleet.InstanceID) co
 	})
 }
 
-// mutate asks for a change. A process may have been suspended right before it. When it goes on, its own timers have not run yet: nothing but the guard
-// can tell it that its time is over.
+// mutate asks for a change. A process may have been suspended right before it.
+// When it goes on, its own timers have not run yet: nothing but the guard can tell
+// it that its time is over.
 func (p mortalProvider) mutate(ctx context.Context, what string, do func(context.Context) error) error {
 	began := time.Now()
 	return p.life.request(ctx, false, what, func() error {

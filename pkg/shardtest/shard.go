@@ -89,9 +89,12 @@ func New(o Options) (*Shard, error) {
 func (s *Shard) worldConfig() fake.Config {
 	c := fake.Config{
 		Seed: s.opts.Seed, OnCall: s.onCall, Remember: time.Minute,
-		CreateLatency: fake.Span{Min: 100 * time.Millisecond, Max: time.Second}, DeleteLatency: fake.Span{Min: 50 * time.Millisecond, Max: 500 * time.Millisecond},
-		GetLatency: fake.Span{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond}, ListLatency: fake.Span{Min: 20 * time.Millisecond, Max: 200 * time.Millisecond},
-		Boot: fake.Span{Min: 5 * time.Second, Max: 40 * time.Second}, Shutdown: fake.Span{Min: time.Second, Max: 20 * time.Second},
+		CreateLatency:    fake.Span{Min: 100 * time.Millisecond, Max: time.Second},
+		DeleteLatency:    fake.Span{Min: 50 * time.Millisecond, Max: 500 * time.Millisecond},
+		GetLatency:       fake.Span{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
+		ListLatency:      fake.Span{Min: 20 * time.Millisecond, Max: 200 * time.Millisecond},
+		Boot:             fake.Span{Min: 5 * time.Second, Max: 40 * time.Second},
+		Shutdown:         fake.Span{Min: time.Second, Max: 20 * time.Second},
 		LandsAfterCancel: 0.5,
 	}
 	if s.opts.Calm {

@@ -47,7 +47,8 @@ func NewTimeline() *Timeline {
 }
 
 // idPattern finds ids and, in keys of the store, their other form.
-var idPattern = regexp.MustCompile(`\b[a-z]{3}0[0-9a-hjkmnp-tv-z]{25}\b|\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}-[a-z]{3}\b`)
+var idPattern = regexp.MustCompile(`\b[a-z]{3}0[0-9a-hjkmnp-tv-z]{25}\b|` +
+	`\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}-[a-z]{3}\b`)
 
 // Say adds a line.
 func (t *Timeline) Say(actor, format string, args ...any) {
