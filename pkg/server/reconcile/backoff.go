@@ -4,24 +4,13 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
-// ladder is a series of delays that double from first to limit.
-type ladder struct{ first, limit time.Duration }
-
-// createLadder is for a group whose creates fail; stepLadder for one step of one
+// createBackoff is for a group whose creates fail; stepBackoff for one step of one
 // instance, which the store or the provider refused, and which costs little to try.
-func createLadder() ladder { return ladder{first: time.Second, limit: 5 * time.Minute} }
-func stepLadder() ladder   { return ladder{first: 500 * time.Millisecond, limit: 15 * time.Second} }
-
-// delay is how long to wait after the n-th failure in a row, counted from 1.
-func (b ladder) delay(n int) time.Duration {
-	d := b.first
-	for ; n > 1 && d < b.limit; n-- {
-		d *= 2
-	}
-	return min(d, b.limit)
-}
+func createBackoff() retry.Backoff { return retry.Backoff{First: time.Second, Limit: 5 * time.Minute} }
+func stepBackoff() retry.Backoff   { return retry.Backoff{First: 500 * time.Millisecond, Limit: 15 * time.Second} }
 
 // backoff holds back the creates of one group after failures.
 type backoff struct {
@@ -44,7 +33,7 @@ func (l *Loop) createFailed(g fleet.Group, began, now time.Time) {
 	}
 	b.failures++
 	b.since = now
-	b.until = now.Add(createLadder().delay(b.failures))
+	b.until = now.Add(createBackoff().Delay(b.failures))
 	l.queue.drop(g.Key) // what has not begun is decided anew once the wait is over
 }
 

@@ -63,7 +63,7 @@ func (x *sitter) took(c call, err error, now time.Time) (again bool) {
 		x.state = unsure
 	}
 	x.failures++
-	x.quietUntil = now.Add(balanceLadder().delay(x.failures))
+	x.quietUntil = now.Add(balanceBackoff().Delay(x.failures))
 	again = x.told == err.Error()
 	x.told = err.Error()
 	return again
@@ -164,7 +164,7 @@ func (l *Loop) readTarget(ctx context.Context, name string) {
 	now := time.Now()
 	if err != nil {
 		t.failures++
-		t.due = now.Add(targetLadder().delay(t.failures))
+		t.due = now.Add(targetBackoff().Delay(t.failures))
 		l.tellTarget(ctx, name, err)
 		return
 	}

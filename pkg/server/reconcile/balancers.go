@@ -9,6 +9,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
@@ -29,8 +30,8 @@ const (
 	rereadTargets = time.Hour
 )
 
-func balanceLadder() ladder { return ladder{first: 500 * time.Millisecond, limit: time.Minute} }
-func targetLadder() ladder  { return ladder{first: 500 * time.Millisecond, limit: 5 * time.Minute} }
+func balanceBackoff() retry.Backoff { return retry.Backoff{First: 500 * time.Millisecond, Limit: time.Minute} }
+func targetBackoff() retry.Backoff  { return retry.Backoff{First: 500 * time.Millisecond, Limit: 5 * time.Minute} }
 
 // balancers is who is registered with the targets of load balancers, as far as
 // this term has learned. Loop.mu guards it, but for port, calls and wake.

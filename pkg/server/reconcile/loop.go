@@ -12,6 +12,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
@@ -130,7 +131,7 @@ func (l *Loop) takeOver(ctx context.Context) bool {
 			return true
 		}
 		l.fail(ctx, because(ReasonProvider, fmt.Errorf("list the VMs at takeover: %w", err)), fleet.GroupKey{}, "")
-		if !sleep(ctx, stepLadder().delay(n)) {
+		if retry.Wait(ctx, stepBackoff().Delay(n)) != nil {
 			return false
 		}
 	}
@@ -284,16 +285,4 @@ func after(t time.Time) (<-chan time.Time, func()) {
 	}
 	timer := time.NewTimer(time.Until(t))
 	return timer.C, func() { timer.Stop() }
-}
-
-// sleep waits for d; it reports false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	due, stop := after(time.Now().Add(d))
-	defer stop()
-	select {
-	case <-due:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -158,14 +158,14 @@ func (l *Loop) ended(x *launch, out outcome, now time.Time) {
 	case unnoted: // the store's failure says nothing about the group's creates
 		worked()
 		t.failures++
-		t.retryAt = now.Add(stepLadder().delay(t.failures))
+		t.retryAt = now.Add(stepBackoff().Delay(t.failures))
 	case unclear:
 		failed(x.group, x.began, now)
 		t.failures++
-		t.retryAt = now.Add(createLadder().delay(t.failures))
+		t.retryAt = now.Add(createBackoff().Delay(t.failures))
 	case unrecorded: // the store's failure says nothing about the group's creates
 		t.failures++
-		x.retryAt = now.Add(stepLadder().delay(t.failures))
+		x.retryAt = now.Add(stepBackoff().Delay(t.failures))
 		x.triedAt, x.unlisted = now, false
 	default:
 		failed(x.group, x.began, now)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
@@ -38,8 +39,8 @@ const (
 	recheckCount = 8
 )
 
-func recheckLadder() ladder { return ladder{first: 10 * time.Millisecond, limit: time.Second} }
-func pollLadder() ladder    { return ladder{first: 250 * time.Millisecond, limit: 5 * time.Second} }
+func recheckBackoff() retry.Backoff { return retry.Backoff{First: 10 * time.Millisecond, Limit: time.Second} }
+func pollBackoff() retry.Backoff    { return retry.Backoff{First: 250 * time.Millisecond, Limit: 5 * time.Second} }
 
 func newAsker() asker { return asker{due: map[fleet.InstanceID]time.Time{}} }
 
@@ -249,15 +250,15 @@ func (l *Loop) askAgain(r fleet.Instance, t *track, err error, now time.Time) (t
 	case err == nil && t.vm == plan.VMGone:
 		return 0, false
 	case r.Phase == fleet.Deleting:
-		return pollLadder().delay(t.asks), true
+		return pollBackoff().Delay(t.asks), true
 	case !t.doubtful():
 		return 0, false
 	case err != nil:
-		return pollLadder().delay(t.asks), true
+		return pollBackoff().Delay(t.asks), true
 	case t.vm == plan.VMDown:
 		return 0, false
 	case t.asks <= recheckCount:
-		return recheckLadder().delay(t.asks), true
+		return recheckBackoff().Delay(t.asks), true
 	case t.vm == plan.VMUnknown:
 		wait := l.attempted(r, t).Add(believeNotFound).Sub(now)
 		return wait, wait > 0

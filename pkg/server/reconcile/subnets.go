@@ -11,14 +11,15 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // hintFor is how long the provider's word on free addresses is taken for new.
 const hintFor = 30 * time.Second
 
-// refusalLadder is how long a subnet is left alone that refused a create, and
+// refusalBackoff is how long a subnet is left alone that refused a create, and
 // refused all since: as long as a group waits that has nowhere else to go.
-func refusalLadder() ladder { return ladder{first: time.Second, limit: 30 * time.Second} }
+func refusalBackoff() retry.Backoff { return retry.Backoff{First: time.Second, Limit: 30 * time.Second} }
 
 // forgetRefusal is when a refusal says nothing about the next one any more.
 const forgetRefusal = 5 * time.Minute
@@ -148,7 +149,7 @@ func (s *subnets) refuse(subnet, instanceType string, err error, now time.Time) 
 	if !now.Before(r.until) { // else it was asked before that one answered
 		r.times++
 	}
-	r.at, r.until, r.err = now, now.Add(refusalLadder().delay(r.times)), err
+	r.at, r.until, r.err = now, now.Add(refusalBackoff().Delay(r.times)), err
 	s.rooms.refused[site{subnet, instanceType}] = r
 }
 

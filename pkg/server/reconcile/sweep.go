@@ -103,7 +103,7 @@ func (l *Loop) sweepAll(ctx context.Context) {
 			most = longest
 			if errors.Is(err, errNoList) {
 				failures++
-				most = stepLadder().delay(failures)
+				most = stepBackoff().Delay(failures)
 			}
 			continue
 		}

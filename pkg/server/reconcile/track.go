@@ -51,7 +51,7 @@ func (p *pace) done(err error, now time.Time) {
 		return
 	}
 	p.failures++
-	p.quietUntil = now.Add(stepLadder().delay(p.failures))
+	p.quietUntil = now.Add(stepBackoff().Delay(p.failures))
 }
 
 // failedAgain reports whether a step failed just as the last one did.

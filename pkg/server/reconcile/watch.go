@@ -8,6 +8,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // watch hears of changes as the provider sees them, again and again until ctx
@@ -26,7 +27,7 @@ func (l *Loop) watch(ctx context.Context, w provider.Watcher) {
 		if failures == 1 && err != nil {
 			l.fail(ctx, because(ReasonProvider, fmt.Errorf("watch the provider: %w", err)), fleet.GroupKey{}, "")
 		}
-		if !sleep(ctx, stepLadder().delay(failures)) {
+		if retry.Wait(ctx, stepBackoff().Delay(failures)) != nil {
 			return
 		}
 		l.workers.Go(func() { l.catchUp(ctx) })
