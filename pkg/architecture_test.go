@@ -43,7 +43,8 @@ func rooms() map[string][]string {
 		"pkg/server/ledger":   {"pkg/fleet", "pkg/object", "pkg/record"},
 		"pkg/rpc":             {"pkg/pki", proto},
 
-		"pkg/server/reconcile": {"pkg/fleet", "pkg/server/plan", "pkg/provider", "pkg/retry"},
+		"pkg/server/balance":   {"pkg/fleet", "pkg/provider", "pkg/retry"},
+		"pkg/server/reconcile": {"pkg/fleet", "pkg/server/balance", "pkg/server/plan", "pkg/provider", "pkg/retry"},
 		"pkg/agent":            {"pkg/agent/spot", "pkg/files", "pkg/fleet", "pkg/pki", "pkg/rpc", proto},
 		"pkg/agent/spot":       {"pkg/fleet"},
 		"pkg/admin":            {"pkg/fleet", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/rpc", "pkg/secrets", proto},

@@ -218,7 +218,8 @@ func (l *Loop) remove(ctx context.Context, a plan.Action) error {
 		return nil
 	}
 	l.changed(r.GroupKey(), a.ID) // its streams are to be cut now, not when the provider has answered
-	l.leave(ctx, r)               // before its machine goes
+	g, _ := l.cfg.Groups.Group(r.GroupKey())
+	l.balancer.Deregister(ctx, g, r) // before its machine goes
 	l.glance(ctx, r)
 	if err := l.deleteVM(ctx, refOf(r)); err != nil {
 		return because(ReasonProvider, fmt.Errorf("delete instance %s: %w", a.ID, err))

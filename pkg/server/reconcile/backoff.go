@@ -10,7 +10,9 @@ import (
 // createBackoff is for a group whose creates fail; stepBackoff for one step of one
 // instance, which the store or the provider refused, and which costs little to try.
 func createBackoff() retry.Backoff { return retry.Backoff{First: time.Second, Limit: 5 * time.Minute} }
-func stepBackoff() retry.Backoff   { return retry.Backoff{First: 500 * time.Millisecond, Limit: 15 * time.Second} }
+func stepBackoff() retry.Backoff {
+	return retry.Backoff{First: 500 * time.Millisecond, Limit: 15 * time.Second}
+}
 
 // backoff holds back the creates of one group after failures.
 type backoff struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/retry"
+	"github.com/nstance/nstance/pkg/server/balance"
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
@@ -55,7 +56,7 @@ type Loop struct {
 	orphans       orphanage
 
 	subnets   *subnets // has a lock of its own
-	balancers *balancers
+	balancer  *balance.Balancer
 }
 
 // New returns a loop for one term.
@@ -83,10 +84,10 @@ func New(cfg Config) (*Loop, error) {
 		polls:     newAsker(),
 		orphans:   newOrphanage(),
 		subnets:   newSubnets(cfg.Provider),
-		balancers: newBalancers(cfg.Provider),
 	}
 	t := cfg.tuning()
 	l.tuning.Store(&t)
+	l.balancer = l.newBalancer()
 	return l, nil
 }
 
@@ -104,7 +105,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.mu.Unlock()
 	if l.takeOver(term) {
 		l.workers.Go(func() { l.sweepAll(term) })
-		l.workers.Go(func() { l.keepTargets(term) })
+		l.workers.Go(func() { l.balancer.Run(term) })
 		if w, ok := l.cfg.Provider.(provider.Watcher); ok {
 			l.workers.Go(func() { l.watch(term, w) })
 		}

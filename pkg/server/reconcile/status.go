@@ -39,8 +39,12 @@ const (
 	recheckCount = 8
 )
 
-func recheckBackoff() retry.Backoff { return retry.Backoff{First: 10 * time.Millisecond, Limit: time.Second} }
-func pollBackoff() retry.Backoff    { return retry.Backoff{First: 250 * time.Millisecond, Limit: 5 * time.Second} }
+func recheckBackoff() retry.Backoff {
+	return retry.Backoff{First: 10 * time.Millisecond, Limit: time.Second}
+}
+func pollBackoff() retry.Backoff {
+	return retry.Backoff{First: 250 * time.Millisecond, Limit: 5 * time.Second}
+}
 
 func newAsker() asker { return asker{due: map[fleet.InstanceID]time.Time{}} }
 

@@ -19,7 +19,9 @@ const hintFor = 30 * time.Second
 
 // refusalBackoff is how long a subnet is left alone that refused a create, and
 // refused all since: as long as a group waits that has nowhere else to go.
-func refusalBackoff() retry.Backoff { return retry.Backoff{First: time.Second, Limit: 30 * time.Second} }
+func refusalBackoff() retry.Backoff {
+	return retry.Backoff{First: time.Second, Limit: 30 * time.Second}
+}
 
 // forgetRefusal is when a refusal says nothing about the next one any more.
 const forgetRefusal = 5 * time.Minute

@@ -1,0 +1,251 @@
+// Package balance keeps the instances of groups registered with the targets of their load balancers, for one term of
+// leadership. What is registered is learned from the provider, and nothing is kept beyond the term.
+//
+// A Balancer has a lock of its own and calls nothing that belongs to others while it holds it.
+package balance
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
+)
+
+const (
+	// maxCalls bounds the calls to load balancers under way at one time.
+	maxCalls = 8
+	// deregisterFor is for how long at most a deletion waits for an instance to be deregistered, counted from when it
+	// was first to be.
+	deregisterFor = time.Minute
+	// giveUpAfter is for how long at least it is tried to deregister an instance of which no record is left.
+	giveUpAfter = time.Hour
+	// rereadTargets is how often the registrations of a target are read.
+	rereadTargets = time.Hour
+)
+
+func callBackoff() retry.Backoff   { return retry.Backoff{First: 500 * time.Millisecond, Limit: time.Minute} }
+func targetBackoff() retry.Backoff { return retry.Backoff{First: 500 * time.Millisecond, Limit: 5 * time.Minute} }
+
+// Config is what a Balancer needs. Its functions are safe for concurrent use.
+type Config struct {
+	Port    provider.LoadBalancer      // nil: the provider has none
+	Targets func() map[string][]string // the provider's targets of every load balancer by its name; optional
+	Records func() []fleet.Instance    // of the whole shard
+	Groups  func() []fleet.Group       // that are defined
+	Timeout func() time.Duration       // of each call
+	Go      func(func())               // runs a worker, and waits for it at the end of the term
+	Again   func(key fleet.GroupKey)   // another Update of the group is due
+	Report  func(ctx context.Context, err error, key fleet.GroupKey, id fleet.InstanceID)
+	Solved  func(key fleet.GroupKey) // nothing that was reported of the group is wrong any more; optional
+	Logger  *slog.Logger
+}
+
+// Balancer registers and deregisters instances. It is safe for concurrent use.
+type Balancer struct {
+	cfg   Config
+	calls chan struct{} // holds one for each call under way
+	wake  chan struct{} // holds at most one: there is a target to read
+
+	mu       sync.Mutex
+	targets  map[string]*target
+	statuses map[fleet.GroupKey]map[registration]*status
+	waiting  map[fleet.InstanceID]chan struct{} // closed when the instance is registered nowhere any more
+	troubled map[fleet.GroupKey]bool            // groups that a problem was reported of
+}
+
+// status is what is known and desired of a registration.
+type status struct {
+	key     fleet.GroupKey
+	ref     provider.Ref
+	actual  state
+	desired state
+
+	busy       bool      // a call is under way
+	answeredAt time.Time // when the last call ended
+	failures   int       // calls that failed since the last one that did not
+	quietUntil time.Time // after a failure
+	reported   string    // the last failure
+	leavingAt  time.Time // when it was first to be deregistered
+}
+
+// target is one target of a load balancer.
+type target struct {
+	read     bool // its registrations are known
+	due      time.Time
+	failures int
+}
+
+// New returns a balancer for one term.
+func New(cfg Config) *Balancer {
+	return &Balancer{
+		cfg: cfg, calls: make(chan struct{}, maxCalls), wake: make(chan struct{}, 1),
+		targets: map[string]*target{}, statuses: map[fleet.GroupKey]map[registration]*status{},
+		waiting: map[fleet.InstanceID]chan struct{}{}, troubled: map[fleet.GroupKey]bool{},
+	}
+}
+
+func (b *Balancer) targetsOf(g fleet.Group) map[string]string {
+	if b.cfg.Targets == nil {
+		return nil
+	}
+	return targetsOf(g, b.cfg.Targets())
+}
+
+// Update takes the next steps for a group's instances. It returns when it is to be called again although nothing has
+// changed; zero: not at all. An undefined group keeps its registrations until its instances leave.
+func (b *Balancer) Update(ctx context.Context, g fleet.Group, defined bool, members []Member, now time.Time) (again time.Time) {
+	targets := b.targetsOf(g)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := g.Key
+	if len(g.LoadBalancers) == 0 && len(b.statuses[key]) == 0 {
+		b.solved(key)
+		return again
+	}
+	if b.cfg.Port == nil {
+		if !b.troubled[key] {
+			b.trouble(ctx, fmt.Errorf("register with load_balancers %v: %w", g.LoadBalancers, provider.ErrUnsupported), key, "")
+		}
+		return again
+	}
+	b.expect(targets)
+	// A group that can't be read, or is to go, says nothing of its load balancers.
+	frozen := !defined || g.Removed || g.Disabled != ""
+	desired := desiredOfAll(members, frozen)
+	b.add(members, desired, targets)
+	for _, r := range slices.SortedFunc(maps.Keys(b.statuses[key]), compare) {
+		want, there := desired[r.id]
+		s := b.statuses[key][r]
+		if !there && s.givenUp(now) {
+			b.drop(key, r)
+			continue
+		}
+		if _, used := targets[r.target]; !there || !used && !frozen {
+			want = deregistered
+		}
+		if at := b.advance(ctx, r, s, want, now); again.IsZero() || !at.IsZero() && at.Before(again) {
+			again = at
+		}
+	}
+	if b.settled(key, targets) {
+		b.solved(key)
+	}
+	return again
+}
+
+// trouble reports a problem of a group.
+func (b *Balancer) trouble(ctx context.Context, err error, key fleet.GroupKey, id fleet.InstanceID) {
+	b.troubled[key] = true
+	b.cfg.Go(func() { b.cfg.Report(ctx, err, key, id) })
+}
+
+// solved ends the problems of a group.
+func (b *Balancer) solved(key fleet.GroupKey) {
+	if b.troubled[key] {
+		delete(b.troubled, key)
+		if b.cfg.Solved != nil {
+			b.cfg.Go(func() { b.cfg.Solved(key) })
+		}
+	}
+}
+
+// settled reports whether all that a group asks of load balancers is done.
+func (b *Balancer) settled(key fleet.GroupKey, targets map[string]string) bool {
+	for name := range targets {
+		if !b.targets[name].read {
+			return false
+		}
+	}
+	for r, s := range b.statuses[key] {
+		if t := b.targets[r.target]; s.busy || due(s.actual, s.desired, t != nil && t.read) != none {
+			return false
+		}
+	}
+	return true
+}
+
+// add begins to keep the registrations of instances that are to be registered.
+func (b *Balancer) add(members []Member, desired map[fleet.InstanceID]state, targets map[string]string) {
+	for _, m := range members {
+		if desired[m.ID] == registered {
+			for target := range targets {
+				b.keep(registration{m.ID, target}, m.Instance)
+			}
+		}
+	}
+}
+
+// keep begins to keep one registration, if it is not kept yet.
+func (b *Balancer) keep(r registration, i fleet.Instance) {
+	key := i.GroupKey()
+	if b.statuses[key] == nil {
+		b.statuses[key] = map[registration]*status{}
+	}
+	if b.statuses[key][r] != nil {
+		return
+	}
+	s := &status{key: key, ref: provider.Ref{ID: i.ID, ProviderID: i.Provider.ID}}
+	if t := b.targets[r.target]; t != nil && t.read {
+		s.actual = deregistered
+	}
+	b.statuses[key][r] = s
+}
+
+// advance takes the next step towards what is desired. It returns when the step is due that has to wait.
+func (b *Balancer) advance(ctx context.Context, r registration, s *status, desired state, now time.Time) (again time.Time) {
+	if desired == deregistered && s.desired != deregistered {
+		s.leavingAt = now
+	}
+	if desired != s.desired {
+		s.failures, s.quietUntil = 0, time.Time{}
+	}
+	s.desired = desired
+	t := b.targets[r.target]
+	next := due(s.actual, desired, t != nil && t.read)
+	switch {
+	case s.busy:
+	case next == none && desired == deregistered:
+		b.drop(s.key, r)
+	case next == none:
+	case s.quietUntil.After(now):
+		return s.quietUntil
+	default:
+		s.busy = true
+		b.cfg.Go(func() { b.perform(ctx, r, s, next) })
+	}
+	return again
+}
+
+// givenUp reports whether it was tried for long enough to deregister an instance of which no record is left: what
+// refuses for good is not asked for ever.
+func (s *status) givenUp(now time.Time) bool {
+	return !s.busy && s.desired == deregistered && now.Sub(s.leavingAt) >= giveUpAfter
+}
+
+// drop forgets a registration, and ends the wait for the instance to have none.
+func (b *Balancer) drop(key fleet.GroupKey, r registration) {
+	delete(b.statuses[key], r)
+	if len(b.statuses[key]) == 0 {
+		delete(b.statuses, key)
+	}
+	if done := b.waiting[r.id]; done != nil && !b.has(key, r.id) {
+		close(done)
+		delete(b.waiting, r.id)
+	}
+}
+
+func (b *Balancer) has(key fleet.GroupKey, id fleet.InstanceID) bool {
+	for r := range b.statuses[key] {
+		if r.id == id {
+			return true
+		}
+	}
+	return false
+}
