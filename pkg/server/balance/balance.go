@@ -30,8 +30,12 @@ const (
 	rereadTargets = time.Hour
 )
 
-func callBackoff() retry.Backoff   { return retry.Backoff{First: 500 * time.Millisecond, Limit: time.Minute} }
-func targetBackoff() retry.Backoff { return retry.Backoff{First: 500 * time.Millisecond, Limit: 5 * time.Minute} }
+func callBackoff() retry.Backoff {
+	return retry.Backoff{First: 500 * time.Millisecond, Limit: time.Minute}
+}
+func targetBackoff() retry.Backoff {
+	return retry.Backoff{First: 500 * time.Millisecond, Limit: 5 * time.Minute}
+}
 
 // Config is what a Balancer needs. Its functions are safe for concurrent use.
 type Config struct {

@@ -20,9 +20,9 @@ const (
 	// Delete moves an instance to deleting, if it is not yet, and asks the
 	// provider to delete it.
 	Delete Kind = "delete"
-	// Bury moves an instance to deleted: nothing of it is left, or nothing of
+	// Tombstone moves an instance to deleted: nothing of it is left, or nothing of
 	// it ever was.
-	Bury Kind = "bury"
+	Tombstone Kind = "tombstone"
 	// Prune removes a tombstone's record.
 	Prune Kind = "prune"
 	// Forget removes the group's dynamic entry: it was to go, and is empty.

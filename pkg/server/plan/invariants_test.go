@@ -180,7 +180,7 @@ func justified(v plan.View, i plan.Instance, a plan.Action) bool {
 		return i.Phase == fleet.Pending && i.Provider.ID == "" && !v.Now.Before(i.RetryAt)
 	case plan.Prune:
 		return i.Phase == fleet.Deleted && v.Now.Sub(*i.DeletedAt) >= v.Settings.DeletedRetention
-	case plan.Bury:
+	case plan.Tombstone:
 		return i.Phase == fleet.Deleting && gone || i.Phase == fleet.Pending && i.Stray && i.Provider.ID == ""
 	case plan.Drain:
 		return i.Phase == fleet.Running && !dead && a.At.After(v.Now) && a.At.Sub(v.Now) <= v.Group.DrainTimeout && leaves(v, i, a.Reason)

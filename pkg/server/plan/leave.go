@@ -55,7 +55,7 @@ func (d *decision) finishDelete(i *Instance) {
 	switch {
 	case i.Busy:
 	case i.VM == VMGone:
-		d.act(Action{Kind: Bury, ID: i.ID, Reason: leaveReason(i)})
+		d.act(Action{Kind: Tombstone, ID: i.ID, Reason: leaveReason(i)})
 	case d.due(i.RetryAt):
 		d.act(Action{Kind: Delete, ID: i.ID, Reason: leaveReason(i)})
 	}

@@ -171,7 +171,7 @@ func compareAge(a, b fleet.InstanceID) int {
 }
 
 func (d *decision) result() []Action {
-	order := [...]Kind{Create, Resume, Drain, Delete, Bury, Settle, Prune, Forget}
+	order := [...]Kind{Create, Resume, Drain, Delete, Tombstone, Settle, Prune, Forget}
 	slices.SortStableFunc(d.actions, func(a, b Action) int {
 		return cmp.Or(slices.Index(order[:], a.Kind)-slices.Index(order[:], b.Kind), compareAge(a.ID, b.ID))
 	})

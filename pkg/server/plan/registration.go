@@ -15,7 +15,7 @@ func (d *decision) giveUp(i *Instance) bool {
 	}
 	switch {
 	case i.Stray && i.Provider.ID == "" && i.VM != VMAlive:
-		d.act(Action{Kind: Bury, ID: i.ID, Reason: ReasonStray})
+		d.act(Action{Kind: Tombstone, ID: i.ID, Reason: ReasonStray})
 	case i.Stray:
 		d.act(Action{Kind: Delete, ID: i.ID, Reason: ReasonStray})
 	case d.view.Settings.RegistrationTimeout > 0 && d.due(d.registerBy(i)):

@@ -20,8 +20,8 @@ func (w *world) apply(a plan.Action) {
 		w.begin(m, func() { w.drain(m, a) })
 	case plan.Delete:
 		w.begin(m, func() { w.delete(m, a) })
-	case plan.Bury:
-		w.begin(m, func() { w.bury(m, a.Reason) })
+	case plan.Tombstone:
+		w.begin(m, func() { w.tombstone(m, a.Reason) })
 	case plan.Prune:
 		w.begin(m, func() { w.forgetMachine(m) })
 	case plan.Settle:
@@ -97,7 +97,7 @@ func (w *world) makeVM(m *machine) {
 			if mine {
 				w.say("create of %s failed", name(m.ID))
 				w.holdUntil = w.now.Add(2 * time.Second)
-				w.bury(m, "create-failed")
+				w.tombstone(m, "create-failed")
 			}
 		case !mine && w.chance(0.5), mine && !w.calm && w.chance(0.1):
 			w.say("create of %s lost", name(m.ID))
@@ -173,7 +173,7 @@ func (w *world) delete(m *machine, a plan.Action) {
 	})
 }
 
-func (w *world) bury(m *machine, reason string) {
+func (w *world) tombstone(m *machine, reason string) {
 	if m.recorded && m.Phase.CanMove(fleet.Deleted) {
 		m.Phase, m.Reason, m.DeletedAt = fleet.Deleted, reason, new(w.now)
 	}

@@ -12,114 +12,104 @@ import (
 
 // AgentConnected tells that an instance's agent holds a health stream.
 func (l *Loop) AgentConnected(id fleet.InstanceID) {
-	l.news(id, func(t *track, r fleet.Instance) weight {
-		heard := nothing
-		if t.doubtful() {
-			heard = urgent
+	l.heard(id, func(b *observation, _ fleet.Instance) (news urgency, ask bool) {
+		if b.doubtful() {
+			news = urgent
 		}
-		t.health.Connected, t.health.ShuttingDownAt = true, time.Time{}
-		if dead(t.vm) {
-			l.askNow(t, r) // somebody speaks from a machine that is said to be dead
-		} else if t.health.Notice == nil {
-			t.loss = nil
+		b.health.Connected, b.health.ShuttingDownAt = true, time.Time{}
+		if dead(b.vm) {
+			return news, true // an agent speaks from a machine that is said to be dead
 		}
-		return heard
+		if b.health.Notice == nil {
+			b.loss = nil
+		}
+		return news, false
 	})
 }
 
 // AgentDisconnected tells that the instance's health stream broke at the given
 // time. The provider is asked about its VM at once.
 func (l *Loop) AgentDisconnected(id fleet.InstanceID, at time.Time) {
-	l.news(id, func(t *track, r fleet.Instance) weight {
-		t.health.Connected = false
-		t.lose(signDisconnect, at, r)
-		if !dead(t.vm) {
-			l.askNow(t, r)
-		}
-		return urgent
+	l.heard(id, func(b *observation, r fleet.Instance) (urgency, bool) {
+		b.health.Connected = false
+		b.lose(signDisconnect, at, r)
+		return urgent, !dead(b.vm)
 	})
 }
 
 // AgentReport takes a health report.
 func (l *Loop) AgentReport(id fleet.InstanceID, report fleet.Report) {
-	l.news(id, func(t *track, r fleet.Instance) weight {
-		heard := nothing
-		if t.health.LastReportAt.IsZero() {
-			heard = unhurried
+	l.heard(id, func(b *observation, r fleet.Instance) (news urgency, ask bool) {
+		if b.health.LastReportAt.IsZero() {
+			news = unhurried
 		}
-		t.health.LastReportAt = report.At
+		b.health.LastReportAt = report.At
 		if report.ReportInterval > 0 {
-			t.health.ReportInterval = report.ReportInterval
+			b.health.ReportInterval = report.ReportInterval
 		}
 		switch {
-		case report.ShuttingDown && t.health.ShuttingDownAt.IsZero():
-			t.health.ShuttingDownAt = report.At
-			t.lose(signShutdown, report.At, r)
-			l.askNow(t, r)
-			heard = urgent
-		case !report.ShuttingDown && !t.health.ShuttingDownAt.IsZero():
-			t.health.ShuttingDownAt = time.Time{}
-			heard = urgent
+		case report.ShuttingDown && b.health.ShuttingDownAt.IsZero():
+			b.health.ShuttingDownAt = report.At
+			b.lose(signShutdown, report.At, r)
+			news, ask = urgent, true
+		case !report.ShuttingDown && !b.health.ShuttingDownAt.IsZero():
+			b.health.ShuttingDownAt = time.Time{}
+			news = urgent
 		}
-		// An announced end stays announced: the machine goes, whatever its agent
-		// says later.
-		// Only the first word on it counts, and the first to name a time: an agent
-		// that says something else each time keeps nobody busy.
-		if n := report.Notice; n != nil && (t.health.Notice == nil || (t.health.Notice.At.IsZero() && !n.At.IsZero())) {
+		// An announced end stays announced: the machine goes, whatever its agent says later. Only the first word on it
+		// counts, and the first to name a time: an agent that says something else each time keeps nothing busy.
+		if n := report.Notice; n != nil && (b.health.Notice == nil || (b.health.Notice.At.IsZero() && !n.At.IsZero())) {
 			notice := *n
-			t.health.Notice = &notice
-			t.lose(signNotice, report.At, r)
-			heard = urgent
+			b.health.Notice = &notice
+			b.lose(signNotice, report.At, r)
+			news = urgent
 		}
-		return heard
+		return news, ask
 	})
 }
 
 // Registered tells that the instance's record moved to running.
 func (l *Loop) Registered(id fleet.InstanceID) {
-	l.news(id, func(*track, fleet.Instance) weight { return unhurried })
+	l.heard(id, func(*observation, fleet.Instance) (urgency, bool) { return unhurried, false })
 }
 
-// weight is how much a piece of news matters.
-type weight int
+// urgency is how much a piece of news matters.
+type urgency int
 
 const (
-	nothing weight = iota
-	// unhurried news comes from an instance that does well. A thousand of them may
-	// come up together, and a pass looks at all of a group each time, so such news
-	// is gathered for a moment: ten times what the last pass took, unhurriedMost at
-	// most.
+	nothing urgency = iota
+	// unhurried news comes from an instance that does well. A thousand of them may come up together, and a pass looks at
+	// all of a group each time, so such news is gathered for a moment: ten times what the last pass took, unhurriedMost
+	// at most.
 	unhurried
 	urgent
 )
 
 const unhurriedMost = 100 * time.Millisecond
 
-// news applies what was heard of an instance, together with its record (zero if
-// there is none); when it changes what is known, its group gets a pass.
-func (l *Loop) news(id fleet.InstanceID, apply func(*track, fleet.Instance) weight) {
-	l.mu.Lock()
+// heard takes over news of an instance, which is applied to what is known of it, together with its record (zero if
+// there is none). When that changes what is known, its group gets a pass; when it is in doubt, the provider is asked.
+func (l *Loop) heard(id fleet.InstanceID, apply func(*observation, fleet.Instance) (news urgency, ask bool)) {
 	r, known := l.cfg.Ledger.Get(id)
-	heard := apply(l.track(id), r)
-	switch {
-	case !known:
-		heard = nothing
-	case heard == urgent:
-		l.mark(r.GroupKey())
-	case heard == unhurried:
-		l.wakeAt(r.GroupKey(), time.Now().Add(min(10*l.passTook, unhurriedMost)))
-		l.signal()
+	var news urgency
+	var ask bool
+	l.observed.with(id, func(b *observation) { news, ask = apply(b, r) })
+	if !known {
+		return
 	}
-	l.mu.Unlock()
-	if heard != nothing {
-		l.changed(r.GroupKey(), id)
+	if ask {
+		l.poller.askNow(r)
 	}
-}
-
-func (l *Loop) changed(key fleet.GroupKey, id fleet.InstanceID) {
-	if l.cfg.Changed != nil {
-		l.cfg.Changed(key, id)
+	switch news {
+	case nothing:
+		return
+	case urgent:
+		l.schedule.mark(r.GroupKey())
+	case unhurried:
+		l.schedule.markAt(r.GroupKey(), time.Now().Add(min(time.Duration(10*l.passTook.Load()), unhurriedMost)))
+		l.schedule.signal()
 	}
+	l.changed(r.GroupKey(), id)
 }
 
 // Health is what the loop knows of an instance's condition.
@@ -134,19 +124,14 @@ type Health struct {
 func (l *Loop) Health(id fleet.InstanceID) Health {
 	record, ok := l.cfg.Ledger.Get(id)
 	settings := l.cfg.Groups.Settings()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var t track
-	if known := l.tracks[id]; known != nil {
-		t = *known
-	}
-	h := Health{Connected: t.health.Connected, LastReportAt: t.health.LastReportAt, VM: t.state}
+	b := l.observed.get(id)
+	h := Health{Connected: b.health.Connected, LastReportAt: b.health.LastReportAt, VM: b.state}
 	if ok {
-		now, since := time.Now(), l.takeover
+		now, since := time.Now(), l.observed.since()
 		if since.IsZero() {
-			since = now // nobody was listened to yet
+			since = now // no agent was listened to yet
 		}
-		i := plan.Instance{Instance: record, VM: t.vm, Health: t.health}
+		i := plan.Instance{Instance: record, VM: b.vm, Health: b.health}
 		h.Unhealthy = plan.ConditionOf(&i, settings, since, now).Reason
 	}
 	return h
@@ -155,10 +140,5 @@ func (l *Loop) Health(id fleet.InstanceID) Health {
 // Addresses returns the addresses that the provider last showed for an
 // instance's VM; none when it has shown none in this term.
 func (l *Loop) Addresses(id fleet.InstanceID) []netip.Addr {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if t := l.tracks[id]; t != nil {
-		return slices.Clone(t.addresses)
-	}
-	return nil
+	return slices.Clone(l.observed.get(id).addresses)
 }

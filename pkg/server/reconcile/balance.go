@@ -12,24 +12,24 @@ import (
 // ReasonLoadBalancer is the reason of problems with registering instances with load balancers.
 const ReasonLoadBalancer = "LoadBalancerError"
 
-func (l *Loop) newBalancer() *balance.Balancer {
+func newBalancer(t *term) *balance.Balancer {
 	cfg := balance.Config{
-		Targets: l.cfg.LoadBalancers, Records: l.cfg.Ledger.Instances, Timeout: l.requestTimeout, Go: l.workers.Go, Logger: l.log,
-		Again: func(key fleet.GroupKey) { l.Kick(key) },
+		Targets: t.cfg.LoadBalancers, Records: t.cfg.Ledger.Instances, Timeout: t.requestTimeout, Go: t.workers.Go, Logger: t.log,
+		Again: func(key fleet.GroupKey) { t.schedule.mark(key) },
 		Groups: func() (groups []fleet.Group) {
-			for _, key := range l.cfg.Groups.Keys() {
-				g, _ := l.cfg.Groups.Group(key)
+			for _, key := range t.cfg.Groups.Keys() {
+				g, _ := t.cfg.Groups.Group(key)
 				groups = append(groups, g)
 			}
 			return groups
 		},
 		Report: func(ctx context.Context, err error, key fleet.GroupKey, id fleet.InstanceID) {
-			l.fail(ctx, because(ReasonLoadBalancer, err), key, id)
+			t.fail(ctx, because(ReasonLoadBalancer, err), key, id)
 		},
 	}
-	cfg.Port, _ = l.cfg.Provider.(provider.LoadBalancer)
-	if l.cfg.Solved != nil {
-		cfg.Solved = func(key fleet.GroupKey) { l.cfg.Solved(key, ReasonLoadBalancer) }
+	cfg.Port, _ = t.cfg.Provider.(provider.LoadBalancer)
+	if t.cfg.Solved != nil {
+		cfg.Solved = func(key fleet.GroupKey) { t.cfg.Solved(key, ReasonLoadBalancer) }
 	}
 	return balance.New(cfg)
 }
@@ -41,7 +41,7 @@ func (l *Loop) balance(ctx context.Context, v plan.View, defined bool) {
 		members[n] = memberOf(i)
 	}
 	if again := l.balancer.Update(ctx, v.Group, defined, members, v.Now); !again.IsZero() {
-		l.wakeAt(v.Group.Key, again)
+		l.schedule.markAt(v.Group.Key, again)
 	}
 }
 

@@ -28,16 +28,14 @@ const ReasonCreateFailed = "create-failed"
 
 // launch makes one instance: nonce, record, VM, in this order, so that after a
 // crash anywhere in between the record says with which id to go on.
-func (l *Loop) launch(ctx context.Context, x *launch) {
+func (l *launcher) launch(ctx context.Context, x *launch) {
 	out, err := l.carryOut(ctx, x)
-	l.mu.Lock()
 	l.ended(x, out, time.Now())
-	l.mu.Unlock()
 	l.changed(x.group.Key, x.record.ID)
 	l.fail(ctx, err, x.group.Key, x.record.ID)
 }
 
-func (l *Loop) carryOut(ctx context.Context, x *launch) (outcome, error) {
+func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	_, recorded := l.cfg.Ledger.Get(x.record.ID)
 	if err := l.confirmRecord(ctx, x); err != nil {
 		return unclear, err
@@ -64,9 +62,7 @@ func (l *Loop) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	l.announce(x, time.Now())
 	asked := time.Now()
 	vm, err := l.create(ctx, x, spec, repeated)
-	l.mu.Lock()
 	l.release(x) // what is left to do is a matter of the store
-	l.mu.Unlock()
 	switch {
 	case err == nil:
 		return l.created(ctx, x, vm, asked)
@@ -102,7 +98,7 @@ func unlessRecorded(recorded bool, x *launch) outcome {
 
 // announce accounts for a replacement at the moment its create is called: every
 // time since the first sign of the loss.
-func (l *Loop) announce(x *launch, now time.Time) {
+func (l *launcher) announce(x *launch, now time.Time) {
 	if x.replaces == "" {
 		l.log.Info("create started", slog.String("instance", string(x.record.ID)), slog.String("group", x.group.Key.String()))
 		return
@@ -126,55 +122,23 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-func (l *Loop) createIn(ctx context.Context, spec provider.Spec, subnet string) (provider.VM, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.requestTimeout())
-	defer cancel()
-	spec.Subnet = subnet
-	return l.cfg.Provider.Create(ctx, spec)
-}
-
 // created puts the VM into the record. When that fails the VM is there all the
 // same: the create is repeated, which answers with the VM; if its agent registers
 // first, a sweep adopts it.
-func (l *Loop) created(ctx context.Context, x *launch, vm provider.VM, asked time.Time) (outcome, error) {
-	l.mu.Lock()
-	l.observeCreate(x.record, vm, asked)
-	l.mu.Unlock()
-	if err := l.adopt(ctx, x.record.ID, vm); err != nil {
+func (l *launcher) created(ctx context.Context, x *launch, vm provider.VM, asked time.Time) (outcome, error) {
+	l.observed.see(x.record, answer{vm: vm, found: true, created: true, asked: asked}, time.Now())
+	if err := l.records.adopt(ctx, x.record.ID, vm); err != nil {
 		return unnoted, err
 	}
 	return made, nil
 }
 
-// observeCreate takes over the state that a create answered with. It is no proof
-// that the provider shows the VM to others yet.
-func (l *Loop) observeCreate(r fleet.Instance, vm provider.VM, asked time.Time) {
-	seen := l.track(r.ID).seen
-	l.observe(r, sight{vm: vm, found: true, asked: asked}, time.Now())
-	l.track(r.ID).seen = seen
-}
-
-// adopt records which VM an instance is.
-func (l *Loop) adopt(ctx context.Context, id fleet.InstanceID, vm provider.VM) error {
-	_, err := l.update(ctx, id, func(i *fleet.Instance) error {
-		if i.Provider.ID != "" || i.Phase == fleet.Deleted {
-			return errMovedOn
-		}
-		i.Provider.ID, i.Provider.Subnet = vm.ProviderID, vm.Subnet
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("record the VM of instance %s: %w", id, err)
-	}
-	return nil
-}
-
 // abandon leaves a tombstone of an instance that was never made, err being why.
-func (l *Loop) abandon(ctx context.Context, x *launch, err error) (outcome, error) {
+func (l *launcher) abandon(ctx context.Context, x *launch, err error) (outcome, error) {
 	if ctx.Err() != nil {
 		return unclear, err
 	}
-	if e := l.move(ctx, x.record.ID, fleet.Deleted, ReasonCreateFailed, nil); e != nil {
+	if e := l.records.move(ctx, x.record.ID, fleet.Deleted, ReasonCreateFailed, nil); e != nil {
 		l.doubtRecord(x, true)
 		return unclear, errors.Join(err, e)
 	}

@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
@@ -20,43 +19,17 @@ import (
 // Loop acts for one term of leadership. Its methods are safe for concurrent use
 // and return at once, but for Run; before Run and after it they only remember.
 type Loop struct {
-	cfg     Config
-	log     *slog.Logger
-	limiter *rate.Limiter
-	tuning  atomic.Pointer[Tuning]
-	retuned chan struct{} // holds at most one: the sweep's interval may have changed
-	deletes *slots        // for the provider's deletes
-	writes  *slots        // for the store writes that are not part of a create
-	woken   chan struct{} // holds at most one: there is something to do
-	workers sync.WaitGroup
+	*term
+	launcher *launcher
+	poller   *poller
+	sweeper  *sweeper
+	balancer *balance.Balancer
+	edits    edits
 
-	mu        sync.Mutex
-	end       context.CancelCauseFunc // of the term; nil before Run
-	takeover  time.Time
-	resumable map[fleet.InstanceID]bool // pending records that were there at takeover
+	passing  sync.Mutex   // held while groups are decided about; no part waits for it
+	passTook atomic.Int64 // the last pass, in nanoseconds
 
-	tracks    map[fleet.InstanceID]*track
-	launching map[fleet.InstanceID]*launch // begun, and perhaps not in the ledger yet
-	backoffs  map[fleet.GroupKey]*backoff
-	errands   map[fleet.GroupKey]*pace // edits of the groups themselves
-	queue     queue
-	creating  int
-	createAt  time.Time // when the rate allows the next create
-
-	dirty  []fleet.GroupKey
-	marked map[fleet.GroupKey]bool
-	wakes  map[fleet.GroupKey]time.Time // one due moment per group
-
-	urgent, polls asker
-	statusFailing bool
-	passTook      time.Duration                       // the last pass
-	nextSuspect   fleet.InstanceID                    // where the next sweep goes on asking
-	spared        map[fleet.InstanceID]fleet.GroupKey // VMs that only a malformed object speaks of
-	told          map[string]bool                     // by key: malformed objects that were reported
-	orphans       orphanage
-
-	subnets   *subnets // has a lock of its own
-	balancer  *balance.Balancer
+	resumable map[fleet.InstanceID]bool // pending records that were there at takeover; of the deciding goroutine
 }
 
 // New returns a loop for one term.
@@ -64,50 +37,25 @@ func New(cfg Config) (*Loop, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	l := &Loop{
-		cfg:       cfg,
-		log:       cfg.Logger,
-		limiter:   rate.NewLimiter(cfg.CreateRate.limit(), cfg.CreateRate.Burst),
-		deletes:   newSlots(cfg.CreateRate.Concurrency),
-		writes:    newSlots(maxWrites),
-		retuned:   make(chan struct{}, 1),
-		woken:     make(chan struct{}, 1),
-		resumable: map[fleet.InstanceID]bool{},
-		tracks:    map[fleet.InstanceID]*track{},
-		launching: map[fleet.InstanceID]*launch{},
-		backoffs:  map[fleet.GroupKey]*backoff{},
-		errands:   map[fleet.GroupKey]*pace{},
-		queue:     newQueue(),
-		marked:    map[fleet.GroupKey]bool{},
-		wakes:     map[fleet.GroupKey]time.Time{},
-		urgent:    newAsker(),
-		polls:     newAsker(),
-		orphans:   newOrphanage(),
-		subnets:   newSubnets(cfg.Provider),
-	}
-	t := cfg.tuning()
-	l.tuning.Store(&t)
-	l.balancer = l.newBalancer()
+	t := newTerm(cfg)
+	l := &Loop{term: t, launcher: newLauncher(t), poller: newPoller(t), resumable: map[fleet.InstanceID]bool{}}
+	l.edits.of = map[fleet.GroupKey]*attempts{}
+	l.sweeper = newSweeper(t, l.launcher)
+	l.balancer = newBalancer(t)
 	return l, nil
 }
-
-// maxWrites bounds the store writes under way, so that the end of a large group
-// does not open a connection per instance.
-const maxWrites = 32
 
 // Run takes over and then acts until ctx ends, or until an error says that the
 // term is over, which it returns. It returns when everything that it started has
 // ended. A Loop runs once.
 func (l *Loop) Run(ctx context.Context) error {
 	term, end := context.WithCancelCause(provider.WithGuard(ctx, l.cfg.Fence.Check))
-	l.mu.Lock()
 	l.end = end
-	l.mu.Unlock()
 	if l.takeOver(term) {
-		l.workers.Go(func() { l.sweepAll(term) })
+		l.workers.Go(func() { l.sweeper.run(term) })
 		l.workers.Go(func() { l.balancer.Run(term) })
 		if w, ok := l.cfg.Provider.(provider.Watcher); ok {
-			l.workers.Go(func() { l.watch(term, w) })
+			l.workers.Go(func() { l.sweeper.watch(term, w) })
 		}
 		l.drive(term)
 	}
@@ -126,7 +74,7 @@ func (l *Loop) Run(ctx context.Context) error {
 func (l *Loop) takeOver(ctx context.Context) bool {
 	for n := 1; ; n++ {
 		asked := time.Now()
-		vms, err := l.list(ctx)
+		vms, err := l.cloud.list(ctx)
 		if err == nil {
 			l.begin(ctx, vms, asked)
 			return true
@@ -141,26 +89,17 @@ func (l *Loop) takeOver(ctx context.Context) bool {
 // begin starts the term's decisions from the provider's first list.
 func (l *Loop) begin(ctx context.Context, vms []provider.VM, asked time.Time) {
 	records := l.cfg.Ledger.Instances()
-	c := compare(records, l.spokenFor(), vms)
-	l.mu.Lock()
 	for _, r := range records {
 		if r.Phase == fleet.Pending {
 			l.resumable[r.ID] = true
 		}
 	}
-	l.takeover = time.Now()
-	suspects := l.absorb(ctx, c, asked)
-	l.spare(c.spared)
-	l.orphans.lose(c.strays)
-	problem := l.orphans.judge(c)
+	l.observed.takenOver(time.Now())
+	orphans, suspects := l.sweeper.begin(ctx, records, vms, asked)
 	l.markAll()
-	l.mu.Unlock()
 	l.log.Info("took over", slog.Int("records", len(records)), slog.Int("vms", len(vms)),
-		slog.Int("unrecorded_vms", len(c.strays)), slog.Int("suspects", len(suspects)))
-	l.tell(problem)
-	l.tellMalformed()
-	l.workers.Go(func() { l.confirm(ctx, suspects) })
-	l.workers.Go(func() { l.askRoom(ctx, fleet.Group{}) }) // so that the first create need not wait for it
+		slog.Int("unrecorded_vms", orphans), slog.Int("suspects", suspects))
+	l.workers.Go(func() { l.launcher.subnets.ask(ctx, fleet.Group{}) }) // so that the first create need not wait for it
 }
 
 // drive is the deciding goroutine.
@@ -173,7 +112,7 @@ func (l *Loop) drive(ctx context.Context) {
 		due, stop := after(next)
 		select {
 		case <-ctx.Done():
-		case <-l.woken:
+		case <-l.schedule.woken:
 		case <-due:
 		}
 		stop()
@@ -183,99 +122,118 @@ func (l *Loop) drive(ctx context.Context) {
 // step does what is due and at most one pass. It returns when the next thing is
 // due (zero: nothing is), and whether there is nothing left to do until then.
 func (l *Loop) step(ctx context.Context) (time.Time, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.passing.Lock()
+	defer l.passing.Unlock()
 	now := time.Now()
-	l.ask(ctx, &l.urgent, now)
-	l.ask(ctx, &l.polls, now)
-	for key, at := range l.wakes {
-		if !at.After(now) {
-			delete(l.wakes, key)
-			l.mark(key)
-		}
+	l.poller.ask(ctx, now)
+	suspended := l.sweeper.suspended()
+	if suspended {
+		l.launcher.clear() // whatever lifts it marks every group
 	}
-	if len(l.dirty) > 0 {
-		key := l.dirty[0]
-		l.dirty = l.dirty[1:]
-		delete(l.marked, key)
+	if key, ok := l.schedule.take(now); ok && !suspended {
 		l.pass(ctx, key, now)
 	}
-	l.dispatch(ctx, now)
-	return l.nextDue(), len(l.dirty) == 0
+	l.launcher.dispatch(ctx, now)
+	next, idle := l.schedule.next()
+	return sooner(next, sooner(l.poller.next(), l.launcher.next())), idle
 }
 
 // pass decides about one group and sets the workers going.
 func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) {
-	if l.suspended() {
-		l.queue.drop(key)
-		return // whatever lifts it marks every group
-	}
-	delete(l.wakes, key)
+	l.schedule.passing(key)
 	v, defined := l.view(key, now)
 	l.apply(ctx, v, plan.Next(v), defined)
 	l.balance(ctx, v, defined)
-	l.passTook = time.Since(now)
+	l.passTook.Store(int64(time.Since(now)))
 }
 
-// wakeAt asks for another pass of a group at t, if none is to come sooner.
-func (l *Loop) wakeAt(key fleet.GroupKey, t time.Time) {
-	if old, ok := l.wakes[key]; !ok || t.Before(old) {
-		l.wakes[key] = t
-	}
-}
-
-func (l *Loop) nextDue() time.Time {
-	var next time.Time
-	sooner := func(t time.Time) {
-		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
-			next = t
+// apply hands out what was decided about one group.
+func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, defined bool) {
+	key := v.Group.Key
+	unrecorded := l.launcher.unrecorded(v)
+	var creates, resumes []*launch
+	for _, a := range actions {
+		switch a.Kind {
+		case plan.Create:
+			creates = append(creates, &launch{group: v.Group, decidedAt: v.Now})
+		case plan.Resume:
+			resumes = append(resumes, &launch{group: v.Group, decidedAt: v.Now, record: fleet.Instance{ID: a.ID}})
+		case plan.Settle:
+			l.edit(ctx, key, v.Now, func() error { return l.cfg.Groups.Settle(ctx, key, a.IDs) })
+		case plan.Forget:
+			if defined {
+				l.edit(ctx, key, v.Now, func() error { return l.cfg.Groups.Forget(ctx, key) })
+			}
+		case plan.Wake:
+			l.schedule.markAt(key, a.At)
+		default:
+			l.work(ctx, key, a.ID, v.Now, func() error { return l.leave(ctx, a) })
 		}
 	}
-	for _, at := range l.wakes {
-		sooner(at)
+	for n, id := range l.observed.replace(v.Instances, len(creates)) {
+		creates[n].replaces = id
 	}
-	sooner(l.urgent.next())
-	sooner(l.polls.next())
-	sooner(l.createAt)
-	return next
+	l.launcher.set(key, slices.Concat(unrecorded, creates, resumes))
 }
 
 // Kick asks for a pass of the given groups; of all groups when none is given. It
 // is called when a group, or what is wanted as a whole, has changed.
 func (l *Loop) Kick(keys ...fleet.GroupKey) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if len(keys) == 0 {
 		l.markAll()
 	}
-	for _, key := range keys {
-		l.mark(key)
-	}
+	l.schedule.mark(keys...)
 }
 
-func (l *Loop) mark(key fleet.GroupKey) {
-	if !l.marked[key] {
-		l.marked[key] = true
-		l.dirty = append(l.dirty, key)
-	}
-	l.signal()
+// edits keeps the edits of the groups themselves apart: one at a time for each.
+type edits struct {
+	mu sync.Mutex
+	of map[fleet.GroupKey]*attempts
 }
 
-// markAll marks every group that is defined or has records.
-func (l *Loop) markAll() {
-	for _, key := range l.cfg.Groups.Keys() {
-		l.mark(key)
+// begin reports whether an edit may begin, or else when.
+func (e *edits) begin(key fleet.GroupKey, now time.Time) (ok bool, notBefore time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.of[key]
+	if a == nil {
+		a = &attempts{}
+		e.of[key] = a
 	}
-	for _, i := range l.cfg.Ledger.Instances() {
-		l.mark(i.GroupKey())
+	if a.isBusy(now) {
+		if !a.busy {
+			notBefore = a.quietUntil
+		}
+		return false, notBefore
 	}
+	a.busy = true
+	return true, notBefore
 }
 
-func (l *Loop) signal() {
-	select {
-	case l.woken <- struct{}{}:
-	default: // it knows already
+func (e *edits) finish(key fleet.GroupKey, err error, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.of[key].finish(err, now)
+}
+
+// edit has a worker edit the group itself.
+func (l *Loop) edit(ctx context.Context, key fleet.GroupKey, now time.Time, edit func() error) {
+	ok, notBefore := l.edits.begin(key, now)
+	if !ok {
+		if !notBefore.IsZero() {
+			l.schedule.markAt(key, notBefore)
+		}
+		return
 	}
+	l.workers.Go(func() {
+		err := edit()
+		l.edits.finish(key, err, time.Now())
+		l.schedule.mark(key)
+		l.changed(key, "")
+		if err != nil {
+			l.fail(ctx, because(ReasonStorage, fmt.Errorf("edit group %s: %w", key, err)), key, "")
+		}
+	})
 }
 
 // after returns a channel that delivers at t, never for the zero time, and a

@@ -7,64 +7,69 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// An object that can't be understood as a record still speaks of somebody's VM,
-// so that VM is left alone: it is no stray, it holds up nothing, and nothing is
+// An object that can't be understood as a record still claims somebody's VM,
+// so that VM is left alone: it is no orphan, it holds up nothing, and nothing is
 // done to it. As long as it lives it fills a place of the group that its tags
 // name, so that no replacement is made for it and the rest of the group is run
-// as usual. When an object does not even tell its instance, any stray may be its
-// VM, and no stray is deleted.
+// as usual. When an object does not even tell its instance, any orphan may be its
+// VM, and no orphan is deleted.
 
 // ReasonMalformed is the reason of a problem with such an object. Each is
 // reported once.
 const ReasonMalformed = "RecordMalformed"
 
-// spoken is what the malformed objects speak of.
-type spoken struct {
+// claims is what the malformed objects speak of.
+type claims struct {
 	ids      map[fleet.InstanceID]bool
 	nameless bool // there is one that does not tell its instance
 }
 
-func (l *Loop) spokenFor() spoken {
-	s := spoken{ids: map[fleet.InstanceID]bool{}}
-	for _, m := range l.cfg.Ledger.Malformed() {
+func (s *sweeper) claims() claims {
+	c := claims{ids: map[fleet.InstanceID]bool{}}
+	for _, m := range s.cfg.Ledger.Malformed() {
 		if m.ID == "" {
-			s.nameless = true
+			c.nameless = true
 		} else {
-			s.ids[m.ID] = true
+			c.ids[m.ID] = true
 		}
 	}
-	return s
+	return c
 }
 
-// spare remembers the VMs that only a malformed object speaks of, and has their
-// groups decided anew when that changed. l.mu is held.
-func (l *Loop) spare(vms []provider.VM) {
-	spared := make(map[fleet.InstanceID]fleet.GroupKey, len(vms))
+// claim remembers the VMs that only a malformed object speaks of, and has their
+// groups decided anew when that changed.
+func (s *sweeper) claim(vms []provider.VM) {
+	claimed := make(map[fleet.InstanceID]fleet.GroupKey, len(vms))
 	for _, vm := range vms {
 		if vm.State.Alive() {
-			spared[vm.ID] = groupOfTags(vm)
+			claimed[vm.ID] = groupOfTags(vm)
 		}
 	}
-	for id, key := range spared {
-		if l.spared[id] != key {
-			l.mark(key)
+	s.mu.Lock()
+	old := s.claimed
+	s.claimed = claimed
+	s.mu.Unlock()
+	for id, key := range claimed {
+		if old[id] != key {
+			s.schedule.mark(key)
 		}
 	}
-	for id, key := range l.spared {
-		if spared[id] != key {
-			l.mark(key)
+	for id, key := range old {
+		if claimed[id] != key {
+			s.schedule.mark(key)
 		}
 	}
-	l.spared = spared
 }
 
-// filled is how many places of a group spared VMs fill. One whose record can be
-// read again fills none of them. l.mu is held.
-func (l *Loop) filled(key fleet.GroupKey) int {
+// filled is how many places of a group claimed VMs fill. One whose record can be
+// read again fills none of them.
+func (s *sweeper) filled(key fleet.GroupKey) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := 0
-	for id, of := range l.spared {
+	for id, of := range s.claimed {
 		if of == key {
-			if _, ok := l.cfg.Ledger.Get(id); !ok {
+			if _, ok := s.cfg.Ledger.Get(id); !ok {
 				n++
 			}
 		}
@@ -72,22 +77,16 @@ func (l *Loop) filled(key fleet.GroupKey) int {
 	return n
 }
 
-// tellMalformed reports every malformed object that was not reported yet.
-func (l *Loop) tellMalformed() {
-	told := map[string]bool{}
-	var problems []*fleet.Problem
-	l.mu.Lock()
-	for _, m := range l.cfg.Ledger.Malformed() {
-		told[m.Key] = true
-		if !l.told[m.Key] {
-			problems = append(problems, m.problem())
+// reportMalformed reports every malformed object that was not reported yet.
+func (s *sweeper) reportMalformed() {
+	reported := map[string]bool{}
+	for _, m := range s.cfg.Ledger.Malformed() {
+		reported[m.Key] = true
+		if !s.reported[m.Key] {
+			s.report(m.problem())
 		}
 	}
-	l.told = told
-	l.mu.Unlock()
-	for _, p := range problems {
-		l.tell(p)
-	}
+	s.reported = reported
 }
 
 func (m Malformed) problem() *fleet.Problem {

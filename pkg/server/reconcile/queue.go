@@ -3,10 +3,52 @@ package reconcile
 import (
 	"context"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/retry"
+	"github.com/nstance/nstance/pkg/server/plan"
 )
+
+// createBackoff is for a group whose creates fail.
+func createBackoff() retry.Backoff { return retry.Backoff{First: time.Second, Limit: 5 * time.Minute} }
+
+// launcher makes instances: those that were decided wait in its queue until the shard's rate and concurrency allow them,
+// and a group whose creates fail waits longer and longer. One goroutine decides what is queued and begun. Everything else
+// is safe for concurrent use.
+type launcher struct {
+	*term
+	limiter *rate.Limiter
+	subnets *subnets
+
+	mu       sync.Mutex
+	queue    queue
+	begun    map[fleet.InstanceID]*launch // and perhaps not in the ledger yet
+	failing  map[fleet.GroupKey]*failing
+	creating int
+	createAt time.Time // when the rate allows the next create
+}
+
+// launch is one create, from decision to outcome.
+type launch struct {
+	group     fleet.Group
+	record    fleet.Instance // only the id when a recorded create is resumed; zero: an instance to be made
+	decidedAt time.Time
+	began     time.Time
+	active    bool      // a worker is on it
+	counted   bool      // it counts as a create under way
+	failures  int       // of writing the record
+	retryAt   time.Time // when the record is tried again whose write failed
+	triedAt   time.Time // when that write ended
+	unlisted  bool      // a relist that began since did not show the record
+
+	replaces fleet.InstanceID // the lost instance it stands in for; empty: none
+	loss     loss
+}
 
 // queue holds the creates that were decided and have not begun. Every pass of a
 // group replaces what the group has here, so nothing begins that the latest
@@ -36,14 +78,10 @@ func (q *queue) drop(key fleet.GroupKey) {
 
 // take returns the next create: replacements of what was lost before all
 // others, and otherwise one group after the other, so that a large group does
-// not keep a small one waiting. It returns nil when there is none.
+// not keep a small one waiting.
 func (q *queue) take() *launch {
-	if len(q.turn) == 0 {
-		return nil
-	}
 	n := slices.IndexFunc(q.turn, func(k fleet.GroupKey) bool { return q.waiting[k][0].replaces != "" })
-	n = max(n, 0)
-	key := q.turn[n]
+	key := q.turn[max(n, 0)]
 	x := q.waiting[key][0]
 	rest := q.waiting[key][1:]
 	q.drop(key)
@@ -51,69 +89,100 @@ func (q *queue) take() *launch {
 	return x
 }
 
-// launch is one create, from decision to outcome.
-type launch struct {
-	group     fleet.Group
-	record    fleet.Instance // only the id when a recorded create is resumed; zero: an instance to be made
-	decidedAt time.Time
-	began     time.Time
-	active    bool      // a worker is on it
-	counted   bool      // it counts as a create under way
-	retryAt   time.Time // when the record is tried again whose write failed
-	triedAt   time.Time // when that write ended
-	unlisted  bool      // a relist that began since did not show the record
-
-	replaces fleet.InstanceID // the lost instance it stands in for; empty: none
-	loss     loss
-}
-
-// dispatch begins the creates that the shard's rate and concurrency allow. l.mu
-// is held.
-func (l *Loop) dispatch(ctx context.Context, now time.Time) {
-	l.createAt = time.Time{}
-	for l.creating < l.tuning.Load().CreateRate.Concurrency && len(l.queue.turn) > 0 && ctx.Err() == nil {
-		r := l.limiter.ReserveN(now, 1)
-		if wait := r.DelayFrom(now); wait > 0 {
-			r.CancelAt(now)
-			l.createAt = now.Add(wait)
-			return
-		}
-		l.start(ctx, l.queue.take(), now)
+func newLauncher(t *term) *launcher {
+	return &launcher{
+		term: t, limiter: rate.NewLimiter(t.cfg.CreateRate.limit(), t.cfg.CreateRate.Burst), subnets: newSubnets(t),
+		queue: newQueue(), begun: map[fleet.InstanceID]*launch{}, failing: map[fleet.GroupKey]*failing{},
 	}
 }
 
-// start begins one create. l.mu is held.
-func (l *Loop) start(ctx context.Context, x *launch, now time.Time) {
+// retune goes over to another rate. What has not begun is to be decided anew.
+func (l *launcher) retune(r CreateRate) {
+	l.limiter.SetLimit(r.limit())
+	l.limiter.SetBurst(r.Burst)
+	l.clear()
+}
+
+// set says what a group's creates are that have not begun.
+func (l *launcher) set(key fleet.GroupKey, launches []*launch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue.set(key, launches)
+}
+
+// clear forgets all creates that have not begun.
+func (l *launcher) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = newQueue()
+}
+
+// next is when the rate allows a create that waits for it; zero: none does.
+func (l *launcher) next() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.createAt
+}
+
+// dispatch begins the creates that the shard's rate and concurrency allow.
+func (l *launcher) dispatch(ctx context.Context, now time.Time) {
+	for ctx.Err() == nil {
+		x := l.take(now)
+		if x == nil {
+			return
+		}
+		l.start(ctx, x, now)
+	}
+}
+
+// take returns the create that may begin now; nil: none.
+func (l *launcher) take(now time.Time) *launch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.createAt = time.Time{}
+	if l.creating >= l.tuning.Load().CreateRate.Concurrency || len(l.queue.turn) == 0 {
+		return nil
+	}
+	r := l.limiter.ReserveN(now, 1)
+	if wait := r.DelayFrom(now); wait > 0 {
+		r.CancelAt(now)
+		l.createAt = now.Add(wait)
+		return nil
+	}
+	return l.queue.take()
+}
+
+// start begins one create.
+func (l *launcher) start(ctx context.Context, x *launch, now time.Time) {
 	x.began = now
-	resume := x.record.ID != "" && l.launching[x.record.ID] == nil
 	switch {
-	case resume:
+	case x.record.ID == "":
+		id, err := l.cfg.NewID(x.group.Kind, now)
+		if err != nil {
+			l.createFailed(x.group, now, now)
+			l.schedule.mark(x.group.Key)
+			l.workers.Go(func() { l.fail(ctx, because(ReasonBuild, err), x.group.Key, "") })
+			return
+		}
+		x.record = x.newRecord(id, now)
+	case !l.has(x.record.ID): // it is resumed
 		r, ok := l.cfg.Ledger.Get(x.record.ID)
 		if !ok || r.Phase != fleet.Pending {
 			return // it has moved on since the decision
 		}
 		x.record = r
-	case x.record.ID == "":
-		id, err := l.cfg.NewID(x.group.Kind, now)
-		if err != nil {
-			l.createFailed(x.group, now, now)
-			l.mark(x.group.Key)
-			l.workers.Go(func() { l.fail(ctx, because(ReasonBuild, err), x.group.Key, "") })
-			return
-		}
-		x.record = x.newRecord(id, now)
 	}
-	t := l.track(x.record.ID)
-	if t.isBusy(now) {
+	lost, ok := l.observed.beginCreate(x.record.ID, x.replaces, now)
+	if !ok {
 		return
 	}
-	if lost := l.tracks[x.replaces]; lost != nil && lost.loss != nil {
-		lost.loss.replaced = true
-		x.loss = *lost.loss
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !lost.at.IsZero() {
+		x.loss = lost
 	}
-	t.busy, t.attemptedAt = true, now
 	x.active, x.counted = true, true
-	l.launching[x.record.ID] = x
+	l.begun[x.record.ID] = x
 	l.creating++
 	l.workers.Go(func() { l.launch(ctx, x) })
 }
@@ -129,49 +198,213 @@ func (x *launch) newRecord(id fleet.InstanceID, now time.Time) fleet.Instance {
 	}
 }
 
-// release lets the next create begin. l.mu is held.
-func (l *Loop) release(x *launch) {
-	if x.counted {
+func (l *launcher) has(id fleet.InstanceID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.begun[id] != nil
+}
+
+// underWay returns the ids of the creates that have begun and whose outcome is to come.
+func (l *launcher) underWay() map[fleet.InstanceID]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids := make(map[fleet.InstanceID]bool, len(l.begun))
+	for id := range l.begun {
+		ids[id] = true
+	}
+	return ids
+}
+
+// of returns the records of a group's creates that have begun, and when its next create may begin.
+func (l *launcher) of(g fleet.Group) (begun []fleet.Instance, notBefore time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, x := range l.begun {
+		if x.group.Key == g.Key {
+			begun = append(begun, x.record)
+		}
+	}
+	if f := l.failing[g.Key]; f != nil && f.infra == g.Hashes.Infra {
+		notBefore = f.until
+	}
+	return begun, notBefore
+}
+
+// unrecorded returns the creates of the group whose record's write failed and is
+// due again, and forgets those that need no second try.
+func (l *launcher) unrecorded(v plan.View) []*launch {
+	wanted, forgot := l.stillWanted(v)
+	if forgot {
+		l.schedule.mark(v.Group.Key) // the view still had them
+	}
+	var again []*launch
+	for _, x := range wanted {
+		due := x.retryAt
+		if v.CreateNotBefore.After(due) {
+			due = v.CreateNotBefore
+		}
+		if due.After(v.Now) {
+			l.schedule.markAt(v.Group.Key, due)
+			continue
+		}
+		again = append(again, x)
+	}
+	return again
+}
+
+// stillWanted returns the group's creates that wait for another try of their
+// record and that the group would ask for now, the oldest first. Those whose
+// record is there after all are forgotten. One that the group can do without
+// keeps its place, since its record may be there, until a relist did not show it:
+// another that is needed meanwhile is this one, and not one more.
+func (l *launcher) stillWanted(v plan.View) (wanted []*launch, forgot bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var waiting []*launch
+	for id, x := range l.begun {
+		if x.active || x.group.Key != v.Group.Key {
+			continue
+		}
+		if _, ok := l.cfg.Ledger.Get(id); ok {
+			delete(l.begun, id)
+			forgot = true
+			continue
+		}
+		waiting = append(waiting, x)
+	}
+	if len(waiting) == 0 {
+		return nil, forgot
+	}
+	slices.SortFunc(waiting, func(a, b *launch) int { return strings.Compare(string(a.record.ID), string(b.record.ID)) })
+	keep := min(len(waiting), missingWithout(v, waiting))
+	for _, x := range waiting[keep:] {
+		if x.unlisted {
+			delete(l.begun, x.record.ID)
+			forgot = true
+		}
+	}
+	return waiting[:keep], forgot
+}
+
+// missingWithout is how many creates a group would ask for if it had not begun
+// these.
+func missingWithout(v plan.View, begun []*launch) int {
+	ids := make(map[fleet.InstanceID]bool, len(begun))
+	for _, x := range begun {
+		ids[x.record.ID] = true
+	}
+	v.CreateNotBefore = time.Time{} // a wait is no reason to give them up
+	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i plan.Instance) bool { return ids[i.ID] })
+	missing := 0
+	for _, a := range plan.Next(v) {
+		if a.Kind == plan.Create {
+			missing++
+		}
+	}
+	return missing
+}
+
+// relisted takes over that a listing of the store, which began at the given time, has ended.
+func (l *launcher) relisted(began time.Time) {
+	l.mu.Lock()
+	var keys []fleet.GroupKey
+	for id, x := range l.begun {
+		if _, ok := l.cfg.Ledger.Get(id); !ok && !x.active && x.triedAt.Before(began) {
+			x.unlisted = true
+			keys = append(keys, x.group.Key)
+		}
+	}
+	l.mu.Unlock()
+	l.schedule.mark(keys...)
+}
+
+// failing holds back the creates of one group after failures.
+type failing struct {
+	failures int
+	since    time.Time // the last failure that counted
+	until    time.Time
+	infra    string // the group's hash when it failed: a change starts afresh
+}
+
+// createFailed counts a failed create that began at began. Creates that were
+// under way together fail together, and count once.
+func (l *launcher) createFailed(g fleet.Group, began, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.failing[g.Key]
+	if f == nil || f.infra != g.Hashes.Infra {
+		f = &failing{infra: g.Hashes.Infra}
+		l.failing[g.Key] = f
+	}
+	if f.failures > 0 && !began.After(f.since) {
+		return
+	}
+	f.failures++
+	f.since = now
+	f.until = now.Add(createBackoff().Delay(f.failures))
+	l.queue.drop(g.Key) // what has not begun is decided anew once the wait is over
+}
+
+func (l *launcher) createWorked(g fleet.Group) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.failing, g.Key)
+}
+
+// release lets the next create begin.
+func (l *launcher) release(x *launch) {
+	l.mu.Lock()
+	counted := x.counted
+	if counted {
 		x.counted = false
 		l.creating--
-		l.signal()
+	}
+	l.mu.Unlock()
+	if counted {
+		l.schedule.signal()
 	}
 }
 
 // ended takes a launch's outcome. An instance whose record may exist although its
-// write failed keeps its place in launching, and is tried again with the same id.
-// l.mu is held.
-func (l *Loop) ended(x *launch, out outcome, now time.Time) {
+// write failed keeps its place among those begun, and is tried again with the same
+// id. The observation comes last: until then the instance is busy, and nothing
+// is decided about it.
+func (l *launcher) ended(x *launch, out outcome, now time.Time) {
 	l.release(x)
-	t := l.track(x.record.ID)
-	t.busy, x.active = false, false
 	// What an on-demand instance comes to says nothing about the group's creates: it
-	// may have been asked for with another instance type.
-	failed, worked := l.createFailed, func() { delete(l.backoffs, x.group.Key) }
-	if x.record.OnDemand {
-		failed, worked = func(fleet.Group, time.Time, time.Time) {}, func() {}
+	// may have been asked for with another instance type. Nor does the store's failure.
+	switch {
+	case x.record.OnDemand:
+	case out == made || out == unnoted:
+		l.createWorked(x.group)
+	case out == unclear || out == unmade:
+		l.createFailed(x.group, x.began, now)
 	}
-	switch out {
-	case made:
-		worked()
-		t.failures, t.retryAt = 0, time.Time{}
-	case unnoted: // the store's failure says nothing about the group's creates
-		worked()
-		t.failures++
-		t.retryAt = now.Add(stepBackoff().Delay(t.failures))
-	case unclear:
-		failed(x.group, x.began, now)
-		t.failures++
-		t.retryAt = now.Add(createBackoff().Delay(t.failures))
-	case unrecorded: // the store's failure says nothing about the group's creates
-		t.failures++
-		x.retryAt = now.Add(stepBackoff().Delay(t.failures))
+	l.mu.Lock()
+	x.active = false
+	if out == unrecorded {
+		x.failures++
+		x.retryAt = now.Add(stepBackoff().Delay(x.failures))
 		x.triedAt, x.unlisted = now, false
-	default:
-		failed(x.group, x.began, now)
+	} else if l.begun[x.record.ID] == x {
+		delete(l.begun, x.record.ID)
 	}
-	if out != unrecorded {
-		delete(l.launching, x.record.ID)
-	}
-	l.mark(x.group.Key)
+	l.mu.Unlock()
+	l.observed.with(x.record.ID, func(b *observation) {
+		b.busy = false
+		switch out {
+		case made:
+			b.failures, b.retryAt = 0, time.Time{}
+		case unnoted:
+			b.failures++
+			b.retryAt = now.Add(stepBackoff().Delay(b.failures))
+		case unclear:
+			b.failures++
+			b.retryAt = now.Add(createBackoff().Delay(b.failures))
+		case unrecorded:
+			b.failures++
+		case unmade:
+		}
+	})
+	l.schedule.mark(x.group.Key)
 }

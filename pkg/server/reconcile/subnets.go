@@ -35,6 +35,7 @@ const (
 // subnets is what is believed of the room in the provider's subnets. It is safe
 // for concurrent use.
 type subnets struct {
+	*term
 	port   provider.SubnetCapacity // nil: the provider can't tell
 	asking chan struct{}           // holds one while a question is under way
 
@@ -44,9 +45,9 @@ type subnets struct {
 	told    map[string]bool // subnets that were reported not to exist
 }
 
-func newSubnets(p provider.Provider) *subnets {
-	s := &subnets{asking: make(chan struct{}, 1), rooms: rooms{refused: map[site]refusal{}}, told: map[string]bool{}}
-	s.port, _ = p.(provider.SubnetCapacity)
+func newSubnets(t *term) *subnets {
+	s := &subnets{term: t, asking: make(chan struct{}, 1), rooms: rooms{refused: map[site]refusal{}}, told: map[string]bool{}}
+	s.port, _ = t.cfg.Provider.(provider.SubnetCapacity)
 	return s
 }
 
@@ -94,17 +95,16 @@ func (r rooms) choose(pool []string, instanceType string, now time.Time) (subnet
 // each subnet. A group without subnets gets the empty one. The provider's word
 // is waited for only at first, and when there seems to be no room: an old word
 // that there is costs one refused create at most.
-func (l *Loop) place(ctx context.Context, g fleet.Group, instanceType string) (string, error) {
+func (s *subnets) place(ctx context.Context, g fleet.Group, instanceType string) (string, error) {
 	if len(g.Subnets) == 0 {
 		return "", nil
 	}
-	s := l.subnets
 	full := []string{"the provider was not asked yet"}
 	for _, last := range []bool{false, true} {
 		subnet, why, fresh := s.take(g.Subnets, instanceType, time.Now())
 		if subnet != "" {
 			if !fresh {
-				l.workers.Go(func() { l.askRoom(ctx, g) })
+				s.workers.Go(func() { s.ask(ctx, g) })
 			}
 			return subnet, nil
 		}
@@ -114,7 +114,7 @@ func (l *Loop) place(ctx context.Context, g fleet.Group, instanceType string) (s
 		if last || fresh {
 			break
 		}
-		l.askRoom(ctx, g)
+		s.ask(ctx, g)
 	}
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -162,11 +162,10 @@ func (s *subnets) accept(subnet, instanceType string) {
 	delete(s.rooms.refused, site{subnet, instanceType})
 }
 
-// askRoom asks the provider about the subnets of every group in one call, unless
+// ask asks the provider about the subnets of every group in one call, unless
 // the last answer is new; callers meanwhile wait for the same answer. One that
 // fails is as good as none: subnets are tried then.
-func (l *Loop) askRoom(ctx context.Context, g fleet.Group) {
-	s := l.subnets
+func (s *subnets) ask(ctx context.Context, g fleet.Group) {
 	if s.port == nil {
 		return
 	}
@@ -183,20 +182,20 @@ func (l *Loop) askRoom(ctx context.Context, g fleet.Group) {
 		return
 	}
 	pools := slices.Clone(g.Subnets)
-	for _, key := range l.cfg.Groups.Keys() {
-		other, _ := l.cfg.Groups.Group(key)
+	for _, key := range s.cfg.Groups.Keys() {
+		other, _ := s.cfg.Groups.Group(key)
 		pools = append(pools, other.Subnets...)
 	}
 	slices.Sort(pools)
 	pools = slices.Compact(pools)
-	asking, cancel := context.WithTimeout(ctx, min(statusTimeout, l.requestTimeout()))
+	asking, cancel := context.WithTimeout(ctx, min(statusTimeout, s.requestTimeout()))
 	free, err := s.port.FreeAddresses(asking, pools)
 	cancel()
 	if err != nil {
-		l.log.Warn("free addresses of subnets are not known", slog.Any("error", err))
+		s.log.Warn("free addresses of subnets are not known", slog.Any("error", err))
 	}
 	for _, subnet := range s.answered(pools, free, err, time.Now()) {
-		l.fail(ctx, because(ReasonSubnet, fmt.Errorf("use subnet %s of server.subnet_pools: %w", subnet, provider.ErrNotFound)), fleet.GroupKey{}, "")
+		s.fail(ctx, because(ReasonSubnet, fmt.Errorf("use subnet %s of server.subnet_pools: %w", subnet, provider.ErrNotFound)), fleet.GroupKey{}, "")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -19,87 +20,64 @@ import (
 // shard stays at 30 listings an hour, however many records it has.
 const relistPage = 1000
 
-// census is what the provider has, matched with the records, both ways.
-type census struct {
-	present   []pair           // an active record, and the VM it names
-	missing   []fleet.Instance // an active record whose VM is not there, or not alive
-	strays    []provider.VM    // VMs of ours without a record
-	leftovers []provider.VM    // VMs that their record does not mean: of a tombstone, or a second one
-	spared    []provider.VM    // VMs that only a malformed object speaks of
-	nameless  bool             // any VM may be the one that a malformed object speaks of
-	live      int              // records that are no tombstones
+// sweeper compares what the provider has with the ledger, both ways. One goroutine
+// sweeps; the rest is safe for concurrent use.
+type sweeper struct {
+	*term
+	creates creates
+	retuned chan struct{} // holds at most one: the interval may have changed
+
+	// Of the sweeping goroutine alone.
+	orphans  orphans
+	reported map[string]bool // by key: malformed objects that were reported
+
+	mu          sync.Mutex
+	held        string                              // why nothing is done; empty: all is well
+	limit       int                                 // while the store is listed: how many records may vanish; 0: it is not
+	removing    map[string]bool                     // by provider id: the deletion of an orphan is under way
+	claimed     map[fleet.InstanceID]fleet.GroupKey // VMs that only a malformed object speaks of
+	nextSuspect fleet.InstanceID                    // where the next sweep goes on asking
 }
 
-type pair struct {
-	record fleet.Instance
-	vm     provider.VM
+// creates is what a sweep has to know of the creates under way.
+type creates interface {
+	underWay() map[fleet.InstanceID]bool
+	// relisted tells that a listing of the store has ended, and when it began.
+	relisted(began time.Time)
 }
 
-// compare matches records and VMs by instance id. Of two VMs with one id the one
-// that the record names stays; a record that names none yet means the oldest. A
-// second one is left over only if the first is there: else the record's VM is
-// missing, and nothing is concluded about the other; nor about any VM beyond its
-// record that a malformed object may speak of.
-func compare(records []fleet.Instance, s spoken, vms []provider.VM) census {
-	c := census{nameless: s.nameless}
-	byID := make(map[fleet.InstanceID][]provider.VM, len(vms))
-	for _, vm := range vms {
-		if vm.State.Exists() {
-			byID[vm.ID] = append(byID[vm.ID], vm)
-		}
+func newSweeper(t *term, c creates) *sweeper {
+	return &sweeper{
+		term: t, creates: c, retuned: make(chan struct{}, 1),
+		orphans:  orphans{lost: map[string]bool{}, sweeps: map[string]int{}},
+		removing: map[string]bool{},
 	}
-	c.strays = append(c.strays, byID[""]...)
-	delete(byID, "")
-	for _, r := range records {
-		c.match(r, byID[r.ID])
-		delete(byID, r.ID)
-	}
-	for id, vms := range byID {
-		if s.ids[id] {
-			c.spared = append(c.spared, vms...)
-		} else {
-			c.strays = append(c.strays, vms...)
-		}
-	}
-	c.leftovers = slices.DeleteFunc(c.leftovers, func(vm provider.VM) bool { return s.ids[vm.ID] })
-	slices.SortFunc(c.strays, provider.Compare)
-	return c
 }
 
-func (c *census) match(r fleet.Instance, vms []provider.VM) {
-	if r.Phase == fleet.Deleted {
-		c.leftovers = append(c.leftovers, vms...)
-		return
-	}
-	c.live++
-	if r.Provider.ID == "" {
-		slices.SortStableFunc(vms, func(a, b provider.VM) int { return a.CreatedAt.Compare(b.CreatedAt) })
-	}
-	own := slices.IndexFunc(vms, func(vm provider.VM) bool {
-		return r.Provider.ID == "" || vm.ProviderID == r.Provider.ID
-	})
-	if own < 0 {
-		c.missing = append(c.missing, r)
-		return
-	}
-	c.leftovers = append(c.leftovers, slices.Delete(slices.Clone(vms), own, own+1)...)
-	if vms[own].State.Alive() {
-		c.present = append(c.present, pair{record: r, vm: vms[own]})
-	} else {
-		c.missing = append(c.missing, r)
-	}
+// begin takes over the provider's first list. It returns how many VMs have no record, and how many are asked about.
+func (s *sweeper) begin(ctx context.Context, records []fleet.Instance, vms []provider.VM, asked time.Time) (orphans, suspects int) {
+	c := compare(records, s.claims(), vms)
+	refs := s.absorb(ctx, c, asked)
+	s.claim(c.claimed)
+	s.orphans.lose(c.orphans)
+	held, problem := s.orphans.judge(c)
+	s.hold(held)
+	s.report(problem)
+	s.reportMalformed()
+	s.workers.Go(func() { s.confirm(ctx, refs) })
+	return len(c.orphans), len(refs)
 }
 
 // errNoList is the failure of a sweep for want of the provider's list.
 var errNoList = errors.New("list the VMs")
 
-// sweepAll sweeps until ctx ends. One without a list is repeated soon: until one
-// comes nobody sees which VMs are gone.
-func (l *Loop) sweepAll(ctx context.Context) {
-	most, failures := l.cfg.FirstSweep, 0
-	for n := 0; l.awaitSweep(ctx, time.Now(), most); {
-		if err := l.sweep(ctx, n); err != nil {
-			l.fail(ctx, fmt.Errorf("sweep: %w", err), fleet.GroupKey{}, "")
+// run sweeps until ctx ends. A sweep without a list is repeated soon: until one
+// comes nothing shows which VMs are gone.
+func (s *sweeper) run(ctx context.Context) {
+	most, failures := s.cfg.FirstSweep, 0
+	for n := 0; s.await(ctx, time.Now(), most); {
+		if err := s.sweep(ctx, n); err != nil {
+			s.fail(ctx, fmt.Errorf("sweep: %w", err), fleet.GroupKey{}, "")
 			most = longest
 			if errors.Is(err, errNoList) {
 				failures++
@@ -115,18 +93,18 @@ func (l *Loop) sweepAll(ctx context.Context) {
 // longest is no bound at all.
 const longest = time.Duration(math.MaxInt64)
 
-// awaitSweep waits for the sweep's interval, as it is by then, since the last one
+// await waits for the sweep's interval, as it is by then, since the last one
 // ended, and for most at most. It reports false when ctx ended first.
-func (l *Loop) awaitSweep(ctx context.Context, last time.Time, most time.Duration) bool {
+func (s *sweeper) await(ctx context.Context, last time.Time, most time.Duration) bool {
 	for {
-		due, stop := after(last.Add(min(most, l.tuning.Load().SweepInterval)))
+		due, stop := after(last.Add(min(most, s.tuning.Load().SweepInterval)))
 		select {
 		case <-due:
 			return true
 		case <-ctx.Done():
 			stop()
 			return false
-		case <-l.retuned:
+		case <-s.retuned:
 			stop()
 		}
 	}
@@ -135,175 +113,147 @@ func (l *Loop) awaitSweep(ctx context.Context, last time.Time, most time.Duratio
 // sweep compares the provider with the ledger: the provider's list first, the
 // store's second, so that an instance that is created in between can't look like
 // a VM without a record.
-func (l *Loop) sweep(ctx context.Context, n int) error {
+func (s *sweeper) sweep(ctx context.Context, n int) error {
 	asked := time.Now()
-	vms, err := l.list(ctx)
+	vms, err := s.cloud.list(ctx)
 	if err != nil {
 		return because(ReasonProvider, fmt.Errorf("%w: %w", errNoList, err))
 	}
-	if pages := 1 + len(l.cfg.Ledger.Instances())/relistPage; n%pages == 0 {
-		if err := l.relist(ctx); err != nil {
+	if pages := 1 + len(s.cfg.Ledger.Instances())/relistPage; n%pages == 0 {
+		if err := s.relist(ctx); err != nil {
 			return err
 		}
 	}
-	c := compare(l.cfg.Ledger.Instances(), l.spokenFor(), vms)
-	l.mu.Lock()
-	suspects := l.absorb(ctx, c, asked)
-	l.spare(c.spared)
-	before := l.suspended()
-	problem := l.orphans.judge(c)
-	doomed := l.orphans.nominate(c, l.atSize)
-	after := l.suspended()
-	l.lift(before, after)
-	l.forgetTracks()
-	l.mu.Unlock()
-	if before && !after {
-		l.log.Info("the records account for the VMs again, going on")
-		l.changed(fleet.GroupKey{}, "")
-	}
-	l.tell(problem)
-	l.tellMalformed()
-	l.removeOrphans(ctx, doomed)
-	l.confirm(ctx, suspects)
+	c := compare(s.cfg.Ledger.Instances(), s.claims(), vms)
+	suspects := s.absorb(ctx, c, asked)
+	s.claim(c.claimed)
+	held, problem := s.orphans.judge(c)
+	s.goOn(held)
+	doomed := s.orphans.nominate(c, held != "", s.atSize)
+	s.observed.forget(s.cfg.Ledger, s.creates.underWay())
+	s.report(problem)
+	s.reportMalformed()
+	s.removeOrphans(ctx, doomed)
+	s.confirm(ctx, suspects)
 	return nil
 }
 
-// lift lets passes run again, or drops what they decided before they may not.
-// Agents without a record could not make themselves heard meanwhile, so their
-// silence counts from here. l.mu is held.
-func (l *Loop) lift(before, after bool) {
-	switch {
-	case after:
-		l.queue = newQueue()
-	case before:
-		l.takeover = time.Now()
-		l.markAll()
+// goOn lets passes run again, unless they are held.
+func (s *sweeper) goOn(held string) {
+	lifted := held == "" && s.suspended()
+	if lifted {
+		s.observed.takenOver(time.Now()) // before the first pass
 	}
+	s.hold(held)
+	if lifted {
+		s.markAll()
+		s.log.Info("the records account for the VMs again, going on")
+		s.changed(fleet.GroupKey{}, "")
+	}
+}
+
+// hold says why nothing is done from now on, now that no listing is under way; empty: all is well.
+func (s *sweeper) hold(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held, s.limit = why, 0
+}
+
+// suspended reports whether no pass may run now: the loop holds, or a listing of
+// the store under way has taken away too many records.
+func (s *sweeper) suspended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held != "" || (s.limit > 0 && s.cfg.Ledger.Vanished() > s.limit)
+}
+
+// Held says why the loop does nothing; empty while it acts.
+func (l *Loop) Held() string {
+	l.sweeper.mu.Lock()
+	defer l.sweeper.mu.Unlock()
+	return l.sweeper.held
 }
 
 // relist takes over what other hands did to the records. Passes go on meanwhile,
 // unless so many records vanish that the store must be suspected.
-func (l *Loop) relist(ctx context.Context) error {
-	l.mu.Lock()
-	l.orphans.limit = orphanLimit(living(l.cfg.Ledger.Instances()))
-	l.mu.Unlock()
+func (s *sweeper) relist(ctx context.Context) error {
+	s.mayVanish(orphanLimit(living(s.cfg.Ledger.Instances())))
 	began := time.Now()
-	appeared, vanished, err := l.cfg.Ledger.Relist(ctx)
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	appeared, vanished, err := s.cfg.Ledger.Relist(ctx)
 	for _, id := range vanished {
-		l.orphans.lost[string(id)] = true
+		s.orphans.lost[string(id)] = true
 	}
 	if err != nil {
-		l.orphans.limit = 0
-		l.markAll()
+		s.mayVanish(0)
+		s.markAll()
 		return because(ReasonStorage, fmt.Errorf("list the records: %w", err))
 	}
-	for id, x := range l.launching {
-		if _, ok := l.cfg.Ledger.Get(id); !ok && !x.active && x.triedAt.Before(began) {
-			x.unlisted = true
-			l.mark(x.group.Key)
-		}
-	}
+	s.creates.relisted(began)
 	if len(appeared)+len(vanished) > 0 {
-		l.log.Warn("records changed by another hand", slog.Int("appeared", len(appeared)), slog.Int("vanished", len(vanished)))
-		l.markAll()
+		s.log.Warn("records changed by another hand", slog.Int("appeared", len(appeared)), slog.Int("vanished", len(vanished)))
+		s.markAll()
 	}
 	return nil
 }
 
+func (s *sweeper) mayVanish(limit int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limit = limit
+}
+
 // absorb takes over what a census saw and returns the VMs to be asked about one
-// by one. l.mu is held.
-func (l *Loop) absorb(ctx context.Context, c census, asked time.Time) []provider.Ref {
+// by one.
+func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) []provider.Ref {
 	now := time.Now()
 	for _, p := range c.present {
-		l.observe(p.record, sight{vm: p.vm, found: true, asked: asked}, now)
+		s.observed.see(p.record, answer{vm: p.vm, found: true, asked: asked}, now)
 		// The VM of a pending record may be half made: its create is repeated, which
 		// completes it and answers with it.
 		if p.record.Provider.ID == "" && p.record.Phase != fleet.Pending {
-			l.adoptFound(ctx, p, now)
+			// It registered although its create's answer was never written down.
+			s.work(ctx, p.record.GroupKey(), p.record.ID, now, func() error { return s.records.adopt(ctx, p.record.ID, p.vm) })
 		}
 	}
+	underWay := s.creates.underWay()
 	var suspects []provider.Ref
 	for _, r := range c.missing {
 		// A create under way, or to be repeated, answers for itself; the end of one
 		// that is being deleted is polled for.
 		unmade := r.Phase == fleet.Pending && r.Provider.ID == ""
-		if !unmade && r.Phase != fleet.Deleting && l.launching[r.ID] == nil {
+		if !unmade && r.Phase != fleet.Deleting && !underWay[r.ID] {
 			suspects = append(suspects, refOf(r))
 		}
 	}
-	return l.turn(suspects)
+	return s.turn(suspects)
 }
 
 // maxSuspects is how many VMs one sweep asks about one by one. The next goes on
 // where it ended.
 const maxSuspects = 200
 
-func (l *Loop) turn(suspects []provider.Ref) []provider.Ref {
+func (s *sweeper) turn(suspects []provider.Ref) []provider.Ref {
 	if len(suspects) <= maxSuspects {
 		return suspects
 	}
 	slices.SortFunc(suspects, func(a, b provider.Ref) int { return cmp.Compare(a.ID, b.ID) })
-	from, _ := slices.BinarySearchFunc(suspects, l.nextSuspect, func(r provider.Ref, id fleet.InstanceID) int { return cmp.Compare(r.ID, id) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from, _ := slices.BinarySearchFunc(suspects, s.nextSuspect, func(r provider.Ref, id fleet.InstanceID) int { return cmp.Compare(r.ID, id) })
 	round := slices.Concat(suspects[from:], suspects[:from])
-	l.nextSuspect = round[maxSuspects].ID
+	s.nextSuspect = round[maxSuspects].ID
 	return round[:maxSuspects]
 }
 
-// adoptFound records the VM of an instance that registered although its create's
-// answer was never written down. l.mu is held.
-func (l *Loop) adoptFound(ctx context.Context, p pair, now time.Time) {
-	t := l.track(p.record.ID)
-	if t.isBusy(now) {
-		return
-	}
-	t.busy = true
-	key := p.record.GroupKey()
-	l.workers.Go(func() {
-		err := l.adopt(ctx, p.record.ID, p.vm)
-		l.mu.Lock()
-		t.done(err, time.Now())
-		l.mark(key)
-		l.mu.Unlock()
-		l.changed(key, p.record.ID)
-		l.fail(ctx, err, key, p.record.ID)
-	})
-}
-
 // confirm asks about what a list only hinted at.
-func (l *Loop) confirm(ctx context.Context, suspects []provider.Ref) {
-	for _, got := range l.getAll(ctx, suspects) {
-		if got.err != nil {
-			l.fail(ctx, because(ReasonProvider, fmt.Errorf("ask for instance %s: %w", got.id, got.err)), fleet.GroupKey{}, got.id)
+func (s *sweeper) confirm(ctx context.Context, suspects []provider.Ref) {
+	for _, a := range s.cloud.getAll(ctx, suspects) {
+		if a.err != nil {
+			s.fail(ctx, because(ReasonProvider, fmt.Errorf("ask for instance %s: %w", a.id, a.err)), fleet.GroupKey{}, a.id)
 			continue
 		}
-		l.mu.Lock()
-		r, ok := l.cfg.Ledger.Get(got.id)
-		changed := ok && l.observe(r, got.sight, time.Now())
-		l.mu.Unlock()
-		if changed {
-			l.changed(r.GroupKey(), r.ID)
+		if r, ok := s.cfg.Ledger.Get(a.id); ok && s.observed.see(r, a, time.Now()) {
+			s.changed(r.GroupKey(), r.ID)
 		}
 	}
-}
-
-// forgetTracks drops what is known of instances that are no more. l.mu is held.
-func (l *Loop) forgetTracks() {
-	for id, t := range l.tracks {
-		if _, ok := l.cfg.Ledger.Get(id); !ok && !t.busy && !t.health.Connected && l.launching[id] == nil {
-			delete(l.tracks, id)
-		}
-	}
-}
-
-// living counts the records that are no tombstones.
-func living(records []fleet.Instance) int {
-	n := 0
-	for _, r := range records {
-		if r.Phase != fleet.Deleted {
-			n++
-		}
-	}
-	return n
 }

@@ -18,11 +18,11 @@ import (
 
 // settle finds the subnet of a create that was asked for in none yet, and has its
 // record, if it is written already, say so.
-func (l *Loop) settle(ctx context.Context, x *launch, spec provider.Spec, recorded bool) error {
+func (l *launcher) settle(ctx context.Context, x *launch, spec provider.Spec, recorded bool) error {
 	if x.record.Provider.Subnet != "" {
 		return nil
 	}
-	subnet, err := l.place(ctx, x.group, spec.InstanceType)
+	subnet, err := l.subnets.place(ctx, x.group, spec.InstanceType)
 	if err != nil {
 		return createProblem(x, err)
 	}
@@ -49,10 +49,10 @@ func createProblem(x *launch, err error) error {
 // create asks for the VM in the subnet that the record names, and when that is
 // full in the next that has room for it, unless it was asked for before: then it
 // may be there.
-func (l *Loop) create(ctx context.Context, x *launch, spec provider.Spec, repeated bool) (provider.VM, error) {
+func (l *launcher) create(ctx context.Context, x *launch, spec provider.Spec, repeated bool) (provider.VM, error) {
 	for range max(1, len(x.group.Subnets)) {
 		subnet := x.record.Provider.Subnet
-		vm, err := l.createIn(ctx, spec, subnet)
+		vm, err := l.cloud.create(ctx, spec, subnet)
 		if err == nil {
 			l.subnets.accept(subnet, spec.InstanceType)
 			vm.Subnet = cmp.Or(vm.Subnet, subnet)
@@ -64,7 +64,7 @@ func (l *Loop) create(ctx context.Context, x *launch, spec provider.Spec, repeat
 		if repeated {
 			return provider.VM{}, fmt.Errorf("subnet %s: %w", subnet, err)
 		}
-		next, err := l.place(ctx, x.group, spec.InstanceType)
+		next, err := l.subnets.place(ctx, x.group, spec.InstanceType)
 		if err != nil {
 			return provider.VM{}, err
 		}
@@ -87,7 +87,7 @@ func attempted(r fleet.Instance) bool {
 }
 
 // assign writes into a record where its VM is asked for, before it is.
-func (l *Loop) assign(ctx context.Context, x *launch, subnet string) error {
+func (l *launcher) assign(ctx context.Context, x *launch, subnet string) error {
 	at := time.Now().UTC()
 	if at.Equal(x.record.CreatedAt) {
 		at = at.Add(1)
@@ -96,11 +96,11 @@ func (l *Loop) assign(ctx context.Context, x *launch, subnet string) error {
 }
 
 // withdraw writes into a record that nothing that was asked for can still come.
-func (l *Loop) withdraw(ctx context.Context, x *launch) error {
+func (l *launcher) withdraw(ctx context.Context, x *launch) error {
 	return l.locate(ctx, x, "", x.record.CreatedAt)
 }
 
-func (l *Loop) locate(ctx context.Context, x *launch, subnet string, at time.Time) error {
+func (l *launcher) locate(ctx context.Context, x *launch, subnet string, at time.Time) error {
 	change := func(i *fleet.Instance) {
 		i.Provider.Subnet = subnet
 		if i.OnDemand {
@@ -121,7 +121,7 @@ func (l *Loop) locate(ctx context.Context, x *launch, subnet string, at time.Tim
 }
 
 // inSubnet notes where a launch is to be made. Passes read it meanwhile.
-func (l *Loop) inSubnet(x *launch, subnet string) {
+func (l *launcher) inSubnet(x *launch, subnet string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	x.record.Provider.Subnet = subnet
@@ -130,11 +130,8 @@ func (l *Loop) inSubnet(x *launch, subnet string) {
 // confirmRecord makes sure that the record of a create that is repeated says what
 // is in memory, if a write of it had an unknown outcome: it may be a tombstone by
 // now, or name another subnet.
-func (l *Loop) confirmRecord(ctx context.Context, x *launch) error {
-	l.mu.Lock()
-	doubtful := l.track(x.record.ID).recordDoubtful
-	l.mu.Unlock()
-	if !doubtful {
+func (l *launcher) confirmRecord(ctx context.Context, x *launch) error {
+	if !l.observed.get(x.record.ID).recordDoubtful {
 		return nil
 	}
 	now := time.Now().UTC()
@@ -147,8 +144,8 @@ func (l *Loop) confirmRecord(ctx context.Context, x *launch) error {
 }
 
 // rewrite changes the record of a create under way.
-func (l *Loop) rewrite(ctx context.Context, x *launch, change func(*fleet.Instance)) error {
-	r, err := l.update(ctx, x.record.ID, func(i *fleet.Instance) error {
+func (l *launcher) rewrite(ctx context.Context, x *launch, change func(*fleet.Instance)) error {
+	r, err := l.records.update(ctx, x.record.ID, func(i *fleet.Instance) error {
 		if i.Phase != fleet.Pending || i.Provider.ID != "" {
 			return errMovedOn
 		}
@@ -166,8 +163,6 @@ func (l *Loop) rewrite(ctx context.Context, x *launch, change func(*fleet.Instan
 }
 
 // doubtRecord notes whether the record may be another than the one in memory.
-func (l *Loop) doubtRecord(x *launch, doubtful bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.track(x.record.ID).recordDoubtful = doubtful
+func (l *launcher) doubtRecord(x *launch, doubtful bool) {
+	l.observed.with(x.record.ID, func(b *observation) { b.recordDoubtful = doubtful })
 }

@@ -51,21 +51,17 @@ func (l *Loop) Reconfigure(t Tuning, swap func()) error {
 	if err := t.check(); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.passing.Lock()
+	defer l.passing.Unlock()
 	swap()
 	l.tuning.Store(&t)
-	l.limiter.SetLimit(t.CreateRate.limit())
-	l.limiter.SetBurst(t.CreateRate.Burst)
-	l.deletes.resize(t.CreateRate.Concurrency)
+	l.launcher.retune(t.CreateRate)
+	l.cloud.deletes.resize(t.CreateRate.Concurrency)
 	select {
-	case l.retuned <- struct{}{}:
+	case l.sweeper.retuned <- struct{}{}:
 	default: // it is about to look
 	}
-	l.queue = newQueue()
 	l.markAll()
-	l.signal()
+	l.schedule.signal()
 	return nil
 }
-
-func (l *Loop) requestTimeout() time.Duration { return l.tuning.Load().RequestTimeout }

@@ -1,0 +1,281 @@
+package reconcile
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
+	"github.com/nstance/nstance/pkg/server/plan"
+)
+
+// believeNotFound is for how long after a create a provider that does not show the VM may only be slow to show it.
+const believeNotFound = time.Minute
+
+// stepBackoff is for one step of one instance, which the store or the provider refused, and which costs little to try.
+func stepBackoff() retry.Backoff {
+	return retry.Backoff{First: 500 * time.Millisecond, Limit: 15 * time.Second}
+}
+
+// observations is what is known of the instances beyond their records. It is safe for concurrent use.
+type observations struct {
+	schedule *schedule
+
+	mu        sync.Mutex
+	instances map[fleet.InstanceID]*observation
+	takeover  time.Time // since when agents can make themselves heard
+}
+
+// observation is what is known of one instance beyond its record.
+type observation struct {
+	attempts
+	health plan.Health
+
+	vm    plan.VM
+	state provider.State // the provider's own word; empty: none yet
+	asOf  time.Time      // when the question was asked that vm answers
+	seen  bool           // a Get, a List or an event showed the VM, so a later not-found is believed
+
+	addresses []netip.Addr // that the provider last showed; never changed in place
+
+	attemptedAt time.Time // this term's last create
+	// recordDoubtful: the outcome of a write is not known that was made while the instance was created, or to end it
+	// before it was.
+	recordDoubtful bool
+	retryAt        time.Time // when the create or delete is due again
+	loss           *loss     // guarded by the lock of the observations, in copies too
+}
+
+// attempts keeps the steps taken on one thing apart: one at a time, and more and more rarely while they fail.
+type attempts struct {
+	busy       bool      // a worker is on it
+	quietUntil time.Time // after a failed step: as good as busy until then
+	last       string    // the last step's failure
+	failures   int       // steps that failed since the last one that did not
+}
+
+// isBusy reports whether no new step may begin now.
+func (a *attempts) isBusy(now time.Time) bool { return a.busy || a.quietUntil.After(now) }
+
+// finish ends a step, and reports whether it failed just as the last one did.
+func (a *attempts) finish(err error, now time.Time) (repeated bool) {
+	a.busy = false
+	if err == nil {
+		a.failures, a.quietUntil, a.last = 0, time.Time{}, ""
+		return false
+	}
+	a.failures++
+	a.quietUntil = now.Add(stepBackoff().Delay(a.failures))
+	repeated = a.last == err.Error()
+	a.last = err.Error()
+	return repeated
+}
+
+// loss is how an instance was lost, for the account of its replacement.
+type loss struct {
+	sign     string
+	at       time.Time // the first sign: the stream broke, the agent or the provider said so
+	statusAt time.Time // when the provider answered; zero: it was not asked, or not yet
+	awaited  bool      // the last pass wanted a replacement, which waits to begin
+	replaced bool      // a replacement has begun
+}
+
+// The signs of a loss.
+const (
+	signDisconnect = "disconnect"
+	signShutdown   = "shutdown"
+	signNotice     = "notice"
+	signProvider   = "provider"
+)
+
+func newObservations(s *schedule) *observations {
+	return &observations{schedule: s, instances: map[fleet.InstanceID]*observation{}}
+}
+
+// with reads or changes what is known of an instance. use calls nothing that has a lock.
+func (o *observations) with(id fleet.InstanceID, use func(*observation)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.instances[id] == nil {
+		o.instances[id] = &observation{}
+	}
+	use(o.instances[id])
+}
+
+// get returns what is known of an instance; zero: nothing.
+func (o *observations) get(id fleet.InstanceID) observation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if known := o.instances[id]; known != nil {
+		return *known
+	}
+	return observation{}
+}
+
+// takenOver says that the term begins to decide, or goes on after it was suspended: agents could not make themselves
+// heard before, so their silence counts from here.
+func (o *observations) takenOver(now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.takeover = now
+}
+
+func (o *observations) since() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.takeover
+}
+
+// begin reports whether a step may begin, which then has.
+func (o *observations) begin(id fleet.InstanceID, now time.Time) (ok bool) {
+	o.with(id, func(b *observation) {
+		ok = !b.isBusy(now)
+		b.busy = b.busy || ok
+	})
+	return ok
+}
+
+// finish ends a step, and reports whether it failed just as the last one did.
+func (o *observations) finish(id fleet.InstanceID, err error, now time.Time) (repeated bool) {
+	o.with(id, func(b *observation) { repeated = b.attempts.finish(err, now) })
+	return repeated
+}
+
+// beginCreate begins a create, if a step may begin, and tells how the instance was lost that it replaces.
+func (o *observations) beginCreate(id, replaces fleet.InstanceID, now time.Time) (of loss, ok bool) {
+	if !o.begin(id, now) {
+		return of, false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.instances[id].attemptedAt = now
+	if lost := o.instances[replaces]; lost != nil && lost.loss != nil {
+		lost.loss.replaced = true
+		of = *lost.loss
+	}
+	return of, true
+}
+
+// replace chooses the lost instances that the creates of a pass stand in for, the first lost first. A tombstone is one
+// of them only if its replacement waits.
+func (o *observations) replace(instances []plan.Instance, creates int) []fleet.InstanceID {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var lost []fleet.InstanceID
+	for _, i := range instances {
+		b := o.instances[i.ID]
+		if b != nil && !i.OnDemand && b.lost() && (i.Phase != fleet.Deleted || b.loss.awaited) {
+			lost = append(lost, i.ID)
+		}
+	}
+	slices.SortStableFunc(lost, func(a, b fleet.InstanceID) int {
+		return o.instances[a].loss.at.Compare(o.instances[b].loss.at)
+	})
+	for n, id := range lost {
+		o.instances[id].loss.awaited = n < creates
+	}
+	return lost[:min(creates, len(lost))]
+}
+
+// see takes over the provider's word about an instance, unless a newer one is known. It reports whether that changed
+// anything.
+func (o *observations) see(r fleet.Instance, a answer, now time.Time) (changed bool) {
+	moved := false
+	o.with(r.ID, func(b *observation) { moved, changed = b.see(r, a, now) })
+	if moved {
+		o.schedule.mark(r.GroupKey())
+	}
+	return changed
+}
+
+func (b *observation) see(r fleet.Instance, a answer, now time.Time) (moved, changed bool) {
+	word, state := plan.VMGone, provider.StateDeleted
+	switch {
+	case a.found:
+		word, state = wordOf(a.vm.State), a.vm.State
+	case b.young(r, now):
+		word, state = plan.VMUnknown, provider.StateUnknown
+	}
+	b.seen = b.seen || a.found && !a.created
+	if a.asked.Before(b.asOf) {
+		return false, false
+	}
+	b.asOf = a.asked
+	if len(a.vm.Addresses) > 0 {
+		b.addresses = a.vm.Addresses
+	}
+	if dead(word) {
+		b.lose(signProvider, now, r)
+		if b.loss != nil && b.loss.statusAt.IsZero() {
+			b.loss.statusAt = now
+		}
+	}
+	if word == plan.VMAlive && !b.doubtful() && b.health.Notice == nil {
+		b.loss = nil
+	}
+	moved, changed = b.vm != word, b.vm != word || b.state != state
+	b.vm, b.state = word, state
+	return moved, changed
+}
+
+// young reports whether the VM was never shown by the provider, and may only be slow to appear.
+func (b *observation) young(r fleet.Instance, now time.Time) bool {
+	return !b.seen && now.Before(b.attempted(r).Add(believeNotFound))
+}
+
+// attempted is when the provider was last asked to create the instance.
+func (b *observation) attempted(r fleet.Instance) time.Time {
+	at := b.attemptedAt
+	if r.OnDemand && !attempted(r) {
+		return at
+	}
+	if r.Provider.CreateAttemptedAt != nil && r.Provider.CreateAttemptedAt.After(at) {
+		at = *r.Provider.CreateAttemptedAt
+	}
+	return at
+}
+
+// doubtful reports whether the agent is missing or leaving, so that the provider's word is asked for.
+func (b *observation) doubtful() bool {
+	return !b.health.Connected || !b.health.ShuttingDownAt.IsZero()
+}
+
+// lose remembers the first sign of a loss. The end of an instance that leaves anyway is none.
+func (b *observation) lose(sign string, at time.Time, r fleet.Instance) {
+	if b.loss == nil && r.Phase.Active() {
+		b.loss = &loss{sign: sign, at: at}
+	}
+}
+
+// lost reports whether the instance is lost for certain and its replacement is still to begin.
+func (b *observation) lost() bool {
+	return b.loss != nil && !b.loss.replaced &&
+		(dead(b.vm) || b.health.Notice != nil || !b.health.ShuttingDownAt.IsZero())
+}
+
+// forget drops what is known of instances that are no more, but for those that are being created.
+func (o *observations) forget(ledger Ledger, launching map[fleet.InstanceID]bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id, b := range o.instances {
+		if _, ok := ledger.Get(id); !ok && !b.busy && !b.health.Connected && !launching[id] {
+			delete(o.instances, id)
+		}
+	}
+}
+
+func wordOf(s provider.State) plan.VM {
+	switch {
+	case !s.Exists():
+		return plan.VMGone
+	case s.Alive():
+		return plan.VMAlive
+	default:
+		return plan.VMDown
+	}
+}
+
+func dead(v plan.VM) bool { return v == plan.VMDown || v == plan.VMGone }

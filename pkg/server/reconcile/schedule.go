@@ -1,0 +1,99 @@
+package reconcile
+
+import (
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// schedule says which groups are due for a pass. It is safe for concurrent use.
+type schedule struct {
+	woken chan struct{} // holds at most one: there is something to do
+
+	mu     sync.Mutex
+	due    []fleet.GroupKey
+	marked map[fleet.GroupKey]bool      // those in due
+	later  map[fleet.GroupKey]time.Time // one moment per group
+}
+
+func newSchedule() *schedule {
+	return &schedule{woken: make(chan struct{}, 1), marked: map[fleet.GroupKey]bool{}, later: map[fleet.GroupKey]time.Time{}}
+}
+
+// mark asks for a pass of each group.
+func (s *schedule) mark(keys ...fleet.GroupKey) {
+	s.mu.Lock()
+	for _, key := range keys {
+		s.markOne(key)
+	}
+	s.mu.Unlock()
+	s.signal()
+}
+
+func (s *schedule) markOne(key fleet.GroupKey) {
+	if !s.marked[key] {
+		s.marked[key] = true
+		s.due = append(s.due, key)
+	}
+}
+
+// markAt asks for a pass of a group at t, if none is to come sooner.
+func (s *schedule) markAt(key fleet.GroupKey, t time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old, ok := s.later[key]; !ok || t.Before(old) {
+		s.later[key] = t
+	}
+}
+
+// signal wakes the deciding goroutine.
+func (s *schedule) signal() {
+	select {
+	case s.woken <- struct{}{}:
+	default: // it knows already
+	}
+}
+
+// take returns a group that is due, if there is one.
+func (s *schedule) take(now time.Time) (key fleet.GroupKey, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, at := range s.later {
+		if !at.After(now) {
+			delete(s.later, key)
+			s.markOne(key)
+		}
+	}
+	if len(s.due) == 0 {
+		return key, false
+	}
+	key, s.due = s.due[0], s.due[1:]
+	delete(s.marked, key)
+	return key, true
+}
+
+// passing forgets the moment that a group waits for: the pass that begins asks for another one if it needs to.
+func (s *schedule) passing(key fleet.GroupKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.later, key)
+}
+
+// next is when a group is due although nothing happens (zero: none is), and whether none is due already.
+func (s *schedule) next() (next time.Time, idle bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.later {
+		next = sooner(next, at)
+	}
+	return next, len(s.due) == 0
+}
+
+// sooner returns the earlier of two moments, of which either may be none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}

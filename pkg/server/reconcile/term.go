@@ -1,0 +1,102 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// term is what the parts of a loop share: the ports, what was observed, the schedule of passes, the workers, and the
+// place where errors end. It decides nothing.
+type term struct {
+	cfg      Config
+	log      *slog.Logger
+	tuning   atomic.Pointer[Tuning]
+	end      context.CancelCauseFunc // set before the first worker starts
+	workers  sync.WaitGroup
+	schedule *schedule
+	observed *observations
+	cloud    *cloud
+	records  *records
+}
+
+func newTerm(cfg Config) *term {
+	t := &term{cfg: cfg, log: cfg.Logger, schedule: newSchedule()}
+	tuning := cfg.tuning()
+	t.tuning.Store(&tuning)
+	t.observed = newObservations(t.schedule)
+	t.cloud = &cloud{cfg: cfg, timeout: t.requestTimeout, deletes: newSlots(cfg.CreateRate.Concurrency)}
+	t.records = &records{ledger: cfg.Ledger, writes: newSlots(maxWrites), observed: t.observed, log: cfg.Logger}
+	return t
+}
+
+func (t *term) requestTimeout() time.Duration { return t.tuning.Load().RequestTimeout }
+
+func (t *term) changed(key fleet.GroupKey, id fleet.InstanceID) {
+	if t.cfg.Changed != nil {
+		t.cfg.Changed(key, id)
+	}
+}
+
+// markAll has every group decided anew that is defined or has records.
+func (t *term) markAll() {
+	t.schedule.mark(t.cfg.Groups.Keys()...)
+	for _, i := range t.cfg.Ledger.Instances() {
+		t.schedule.mark(i.GroupKey())
+	}
+}
+
+// work has a worker take one step of an instance's life, unless one is under way or must wait.
+func (t *term) work(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, now time.Time, step func() error) {
+	if !t.observed.begin(id, now) {
+		return
+	}
+	t.workers.Go(func() {
+		err := step()
+		repeated := t.observed.finish(id, err, time.Now())
+		t.schedule.mark(key)
+		if repeated {
+			return // it was reported, and lasts
+		}
+		t.changed(key, id)
+		t.fail(ctx, err, key, id)
+	})
+}
+
+// reasoned is an error that knows what kind of problem it is.
+type reasoned struct {
+	reason string
+	error
+}
+
+func (r *reasoned) Unwrap() error { return r.error }
+
+func because(reason string, err error) error { return &reasoned{reason: reason, error: err} }
+
+// fail is where the errors of all workers end: the end of the term, nothing at all when it is over anyway, or a problem.
+func (t *term) fail(ctx context.Context, err error, key fleet.GroupKey, id fleet.InstanceID) {
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case t.cfg.NotLeader != nil && t.cfg.NotLeader(err):
+		t.end(err)
+	default:
+		p := &fleet.Problem{Reason: ReasonStorage, Message: err.Error(), Group: key, Instance: id}
+		if r := (*reasoned)(nil); errors.As(err, &r) {
+			p.Reason = r.reason
+		}
+		t.report(p)
+	}
+}
+
+// report tells of a problem; nil is none.
+func (t *term) report(p *fleet.Problem) {
+	if p != nil {
+		p.At = time.Now()
+		t.cfg.Report(*p)
+	}
+}

@@ -1,0 +1,72 @@
+package reconcile
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/plan"
+)
+
+// view gathers everything that a decision about one group depends on, and whether the group is defined.
+//
+// The order matters: a worker takes its instance out of those being created, or ends its being busy, only after the
+// ledger shows what it did. So the creates are read before the ledger, and the ledger while nothing can end its being
+// busy: an instance can be seen twice here but never missed.
+func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
+	g, defined := l.cfg.Groups.Group(key)
+	g.Key = key
+	g.Size = max(0, g.Size-l.sweeper.filled(key))
+	begun, notBefore := l.launcher.of(g)
+	instances, again := l.observed.join(l.cfg.Ledger, key, begun, now)
+	for n := range instances {
+		i := &instances[n]
+		// A record that an idempotency key names is wanted whenever it lands: a tombstone would make the key name a
+		// dead instance before anybody was answered. Nobody has acted on it, and its id makes no second one.
+		i.Stray = !i.Busy && i.Phase == fleet.Pending && i.RequestKey == "" && i.Epoch < l.cfg.Fence.Epoch() && !l.resumable[i.ID]
+	}
+	if !again.IsZero() {
+		l.schedule.markAt(key, again)
+	}
+	return plan.View{
+		Now: now, Group: g, Settings: l.cfg.Groups.Settings(), Instances: instances,
+		Takeover: l.observed.since(), CreateNotBefore: notBefore,
+	}, defined
+}
+
+// join returns a group's records, and the creates that have begun and are not recorded yet, with what is known beyond
+// them, in the order of their ids; and when a step is due again that failed.
+func (o *observations) join(ledger Ledger, key fleet.GroupKey, begun []fleet.Instance, now time.Time) (all []plan.Instance, again time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	records := ledger.Group(key)
+	all = make([]plan.Instance, 0, len(records)+len(begun))
+	recorded := make(map[fleet.InstanceID]bool, len(begun))
+	for _, x := range begun {
+		recorded[x.ID] = false
+	}
+	for _, r := range records {
+		i := plan.Instance{Instance: r}
+		if b := o.instances[r.ID]; b != nil {
+			i.VM, i.Health, i.RetryAt, i.Busy = b.vm, b.health, b.retryAt, b.isBusy(now)
+			if i.Busy && !b.busy {
+				again = sooner(again, b.quietUntil)
+			}
+		}
+		if _, ok := recorded[r.ID]; ok {
+			recorded[r.ID] = true
+		}
+		all = append(all, i)
+	}
+	for _, x := range begun {
+		if !recorded[x.ID] {
+			all = append(all, plan.Instance{Instance: x, Busy: true})
+		}
+	}
+	byID := func(a, b plan.Instance) int { return strings.Compare(string(a.ID), string(b.ID)) }
+	if !slices.IsSortedFunc(all, byID) {
+		slices.SortFunc(all, byID)
+	}
+	return all, again
+}
