@@ -21,8 +21,8 @@ import (
 const (
 	// maxCalls bounds the calls to load balancers under way at one time.
 	maxCalls = 8
-	// deregisterFor is for how long at most a deletion waits for an instance to be deregistered, counted from when it
-	// was first to be.
+	// deregisterFor is for how long at most a deletion waits for an instance to be deregistered, counted from when it was
+	// first to be.
 	deregisterFor = time.Minute
 	// giveUpAfter is for how long at least it is tried to deregister an instance of which no record is left.
 	giveUpAfter = time.Hour

@@ -9,8 +9,8 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Run reads the registrations of each target that the config names, at takeover and every hour, until ctx ends: so
-// that nothing is registered twice and nothing is left behind.
+// Run reads the registrations of each target that the config names, at takeover and every hour, until ctx ends: so that
+// nothing is registered twice and nothing is left behind.
 func (b *Balancer) Run(ctx context.Context) {
 	if b.cfg.Port == nil {
 		return

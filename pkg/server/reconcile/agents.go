@@ -27,8 +27,8 @@ func (l *Loop) AgentConnected(id fleet.InstanceID) {
 	})
 }
 
-// AgentDisconnected tells that the instance's health stream broke at the given
-// time. The provider is asked about its VM at once.
+// AgentDisconnected tells that the instance's health stream broke at the given time. The provider is asked about its VM
+// at once.
 func (l *Loop) AgentDisconnected(id fleet.InstanceID, at time.Time) {
 	l.heard(id, func(b *observation, r fleet.Instance) (urgency, bool) {
 		b.health.Connected = false
@@ -79,8 +79,8 @@ type urgency int
 const (
 	nothing urgency = iota
 	// unhurried news comes from an instance that does well. A thousand of them may come up together, and a pass looks at
-	// all of a group each time, so such news is gathered for a moment: ten times what the last pass took, unhurriedMost
-	// at most.
+	// all of a group each time, so such news is gathered for a moment: ten times what the last pass took, unhurriedMost at
+	// most.
 	unhurried
 	urgent
 )
@@ -137,8 +137,8 @@ func (l *Loop) Health(id fleet.InstanceID) Health {
 	return h
 }
 
-// Addresses returns the addresses that the provider last showed for an
-// instance's VM; none when it has shown none in this term.
+// Addresses returns the addresses that the provider last showed for an instance's VM; none when it has shown none in
+// this term.
 func (l *Loop) Addresses(id fleet.InstanceID) []netip.Addr {
 	return slices.Clone(l.observed.get(id).addresses)
 }

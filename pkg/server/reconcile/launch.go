@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/server/plan"
 )
 
 // outcome is how a create ended.
@@ -22,12 +25,11 @@ const (
 	unrecorded                // the record may have been written; the provider was not asked
 )
 
-// ReasonCreateFailed is in the tombstone of an instance whose create certainly
-// made nothing.
+// ReasonCreateFailed is in the tombstone of an instance whose create certainly made nothing.
 const ReasonCreateFailed = "create-failed"
 
-// launch makes one instance: nonce, record, VM, in this order, so that after a
-// crash anywhere in between the record says with which id to go on.
+// launch makes one instance: nonce, record, VM, in this order, so that after a crash anywhere in between the record
+// says with which id to go on.
 func (l *launcher) launch(ctx context.Context, x *launch) {
 	out, err := l.carryOut(ctx, x)
 	l.ended(x, out, time.Now())
@@ -44,8 +46,7 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	if err != nil {
 		return unlessRecorded(recorded, x), because(ReasonBuild, fmt.Errorf("build instance %s: %w", x.record.ID, err))
 	}
-	// A create that was asked for already is repeated in the same subnet: there
-	// the provider knows it again.
+	// A create that was asked for already is repeated in the same subnet: there the provider knows it again.
 	repeated := recorded && askedFor(x.record)
 	switch err := l.settle(ctx, x, spec, recorded); {
 	case err != nil && givenUp(x.record, repeated, err):
@@ -69,17 +70,17 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	case provider.Definite(err) && !recorded, givenUp(x.record, repeated, err):
 		return l.abandon(ctx, x, createProblem(x, err))
 	case provider.Definite(err) && !repeated:
-		return unclear, createProblem(x, errors.Join(err, l.withdraw(ctx, x)))
+		// Nothing that was asked for can still come, which the record is to say.
+		return unclear, createProblem(x, errors.Join(err, l.locate(ctx, x, "", x.record.CreatedAt)))
 	default:
-		// That a repeated create was refused does not tell what became of the
-		// first one, so the id stays until it is answered or gives up registering.
+		// That a repeated create was refused does not tell what became of the first one, so the id stays until it is answered
+		// or gives up registering.
 		return unclear, createProblem(x, err)
 	}
 }
 
-// givenUp reports whether an on-demand instance ends with a create that failed.
-// Another id is no way out, since whoever asked for it knows this one; so it is
-// tried again unless the failure says that nothing was made and nothing will be.
+// givenUp reports whether an on-demand instance ends with a create that failed. Another id is no way out, since whoever
+// asked for it knows this one; so it is tried again unless the failure says that nothing was made and nothing will be.
 func givenUp(r fleet.Instance, repeated bool, err error) bool {
 	return r.OnDemand && !repeated && provider.Definite(err) && !errors.Is(err, provider.ErrThrottled)
 }
@@ -96,8 +97,7 @@ func unlessRecorded(recorded bool, x *launch) outcome {
 	}
 }
 
-// announce accounts for a replacement at the moment its create is called: every
-// time since the first sign of the loss.
+// announce accounts for a replacement at the moment its create is called: every time since the first sign of the loss.
 func (l *launcher) announce(x *launch, now time.Time) {
 	if x.replaces == "" {
 		l.log.Info("create started", slog.String("instance", string(x.record.ID)), slog.String("group", x.group.Key.String()))
@@ -122,9 +122,8 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// created puts the VM into the record. When that fails the VM is there all the
-// same: the create is repeated, which answers with the VM; if its agent registers
-// first, a sweep adopts it.
+// created puts the VM into the record. When that fails the VM is there all the same: the create is repeated, which
+// answers with the VM; if its agent registers first, a sweep adopts it.
 func (l *launcher) created(ctx context.Context, x *launch, vm provider.VM, asked time.Time) (outcome, error) {
 	l.observed.see(x.record, answer{vm: vm, found: true, created: true, asked: asked}, time.Now())
 	if err := l.records.adopt(ctx, x.record.ID, vm); err != nil {
@@ -143,4 +142,90 @@ func (l *launcher) abandon(ctx context.Context, x *launch, err error) (outcome, 
 		return unclear, errors.Join(err, e)
 	}
 	return unmade, err
+}
+
+// unrecorded returns the creates of the group whose record's write failed and is due again, and forgets those that need
+// no second try.
+func (l *launcher) unrecorded(v plan.View) []*launch {
+	wanted, forgot := l.stillWanted(v)
+	if forgot {
+		l.schedule.mark(v.Group.Key) // the view still had them
+	}
+	var again []*launch
+	for _, x := range wanted {
+		due := x.retryAt
+		if v.CreateNotBefore.After(due) {
+			due = v.CreateNotBefore
+		}
+		if due.After(v.Now) {
+			l.schedule.markAt(v.Group.Key, due)
+			continue
+		}
+		again = append(again, x)
+	}
+	return again
+}
+
+// stillWanted returns the group's creates that wait for another try of their record and that the group would ask for
+// now, the oldest first. Those whose record is there after all are forgotten. One that the group can do without keeps
+// its place, since its record may be there, until a relist did not show it: another that is needed meanwhile is this
+// one, and not one more.
+func (l *launcher) stillWanted(v plan.View) (wanted []*launch, forgot bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var waiting []*launch
+	for id, x := range l.begun {
+		if x.active || x.group.Key != v.Group.Key {
+			continue
+		}
+		if _, ok := l.cfg.Ledger.Get(id); ok {
+			delete(l.begun, id)
+			forgot = true
+			continue
+		}
+		waiting = append(waiting, x)
+	}
+	if len(waiting) == 0 {
+		return nil, forgot
+	}
+	slices.SortFunc(waiting, func(a, b *launch) int { return strings.Compare(string(a.record.ID), string(b.record.ID)) })
+	keep := min(len(waiting), missingWithout(v, waiting))
+	for _, x := range waiting[keep:] {
+		if x.unlisted {
+			delete(l.begun, x.record.ID)
+			forgot = true
+		}
+	}
+	return waiting[:keep], forgot
+}
+
+// missingWithout is how many creates a group would ask for if it had not begun these.
+func missingWithout(v plan.View, begun []*launch) int {
+	ids := make(map[fleet.InstanceID]bool, len(begun))
+	for _, x := range begun {
+		ids[x.record.ID] = true
+	}
+	v.CreateNotBefore = time.Time{} // a wait is no reason to give them up
+	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i plan.Instance) bool { return ids[i.ID] })
+	missing := 0
+	for _, a := range plan.Next(v) {
+		if a.Kind == plan.Create {
+			missing++
+		}
+	}
+	return missing
+}
+
+// relisted takes over that a listing of the store, which began at the given time, has ended.
+func (l *launcher) relisted(began time.Time) {
+	l.mu.Lock()
+	var keys []fleet.GroupKey
+	for id, x := range l.begun {
+		if _, ok := l.cfg.Ledger.Get(id); !ok && !x.active && x.triedAt.Before(began) {
+			x.unlisted = true
+			keys = append(keys, x.group.Key)
+		}
+	}
+	l.mu.Unlock()
+	l.schedule.mark(keys...)
 }

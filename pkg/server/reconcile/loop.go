@@ -16,15 +16,14 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// Loop acts for one term of leadership. Its methods are safe for concurrent use
-// and return at once, but for Run; before Run and after it they only remember.
+// Loop acts for one term of leadership. Its methods are safe for concurrent use and return at once, but for Run; before
+// Run and after it they only remember.
 type Loop struct {
 	*term
 	launcher *launcher
 	poller   *poller
 	sweeper  *sweeper
 	balancer *balance.Balancer
-	edits    edits
 
 	passing  sync.Mutex   // held while groups are decided about; no part waits for it
 	passTook atomic.Int64 // the last pass, in nanoseconds
@@ -39,15 +38,13 @@ func New(cfg Config) (*Loop, error) {
 	}
 	t := newTerm(cfg)
 	l := &Loop{term: t, launcher: newLauncher(t), poller: newPoller(t), resumable: map[fleet.InstanceID]bool{}}
-	l.edits.of = map[fleet.GroupKey]*attempts{}
 	l.sweeper = newSweeper(t, l.launcher)
 	l.balancer = newBalancer(t)
 	return l, nil
 }
 
-// Run takes over and then acts until ctx ends, or until an error says that the
-// term is over, which it returns. It returns when everything that it started has
-// ended. A Loop runs once.
+// Run takes over and then acts until ctx ends, or until an error says that the term is over, which it returns. It
+// returns when everything that it started has ended. A Loop runs once.
 func (l *Loop) Run(ctx context.Context) error {
 	term, end := context.WithCancelCause(provider.WithGuard(ctx, l.cfg.Fence.Check))
 	l.end = end
@@ -69,8 +66,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// takeOver makes the view whole: nothing is decided before the provider has
-// listed its VMs once. It reports whether that came about.
+// takeOver makes the view whole: nothing is decided before the provider has listed its VMs once. It reports whether
+// that came about.
 func (l *Loop) takeOver(ctx context.Context) bool {
 	for n := 1; ; n++ {
 		asked := time.Now()
@@ -119,18 +116,18 @@ func (l *Loop) drive(ctx context.Context) {
 	}
 }
 
-// step does what is due and at most one pass. It returns when the next thing is
-// due (zero: nothing is), and whether there is nothing left to do until then.
+// step does what is due and at most one pass. It returns when the next thing is due (zero: nothing is), and whether
+// there is nothing left to do until then.
 func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 	l.passing.Lock()
 	defer l.passing.Unlock()
 	now := time.Now()
 	l.poller.ask(ctx, now)
-	suspended := l.sweeper.suspended()
-	if suspended {
-		l.launcher.clear() // whatever lifts it marks every group
+	if l.sweeper.suspended() { // whatever lifts that marks every group
+		l.launcher.clear()
+		return l.poller.next(), true
 	}
-	if key, ok := l.schedule.take(now); ok && !suspended {
+	if key, ok := l.schedule.take(now); ok {
 		l.pass(ctx, key, now)
 	}
 	l.launcher.dispatch(ctx, now)
@@ -140,7 +137,6 @@ func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 
 // pass decides about one group and sets the workers going.
 func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) {
-	l.schedule.passing(key)
 	v, defined := l.view(key, now)
 	l.apply(ctx, v, plan.Next(v), defined)
 	l.balance(ctx, v, defined)
@@ -159,10 +155,10 @@ func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, de
 		case plan.Resume:
 			resumes = append(resumes, &launch{group: v.Group, decidedAt: v.Now, record: fleet.Instance{ID: a.ID}})
 		case plan.Settle:
-			l.edit(ctx, key, v.Now, func() error { return l.cfg.Groups.Settle(ctx, key, a.IDs) })
+			l.work(ctx, key, "", v.Now, func() error { return l.cfg.Groups.Settle(ctx, key, a.IDs) })
 		case plan.Forget:
 			if defined {
-				l.edit(ctx, key, v.Now, func() error { return l.cfg.Groups.Forget(ctx, key) })
+				l.work(ctx, key, "", v.Now, func() error { return l.cfg.Groups.Forget(ctx, key) })
 			}
 		case plan.Wake:
 			l.schedule.markAt(key, a.At)
@@ -176,8 +172,8 @@ func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, de
 	l.launcher.set(key, slices.Concat(unrecorded, creates, resumes))
 }
 
-// Kick asks for a pass of the given groups; of all groups when none is given. It
-// is called when a group, or what is wanted as a whole, has changed.
+// Kick asks for a pass of the given groups; of all groups when none is given. It is called when a group, or what is
+// wanted as a whole, has changed.
 func (l *Loop) Kick(keys ...fleet.GroupKey) {
 	if len(keys) == 0 {
 		l.markAll()
@@ -185,59 +181,30 @@ func (l *Loop) Kick(keys ...fleet.GroupKey) {
 	l.schedule.mark(keys...)
 }
 
-// edits keeps the edits of the groups themselves apart: one at a time for each.
-type edits struct {
-	mu sync.Mutex
-	of map[fleet.GroupKey]*attempts
-}
-
-// begin reports whether an edit may begin, or else when.
-func (e *edits) begin(key fleet.GroupKey, now time.Time) (ok bool, notBefore time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	a := e.of[key]
-	if a == nil {
-		a = &attempts{}
-		e.of[key] = a
+// Reconfigure goes over to another tuning and, by swap, to another wanted state. swap runs between two passes, so that
+// no decision sees half of it; it must be quick and must not call the loop. What was decided and has not begun is
+// decided anew, for every group. Creates and deletes under way are not touched: where fewer are allowed at one time,
+// the next begins when enough have ended. A tuning that is not valid is refused, and swap does not run.
+func (l *Loop) Reconfigure(t Tuning, swap func()) error {
+	if err := t.check(); err != nil {
+		return err
 	}
-	if a.isBusy(now) {
-		if !a.busy {
-			notBefore = a.quietUntil
-		}
-		return false, notBefore
+	l.passing.Lock()
+	defer l.passing.Unlock()
+	swap()
+	l.tuning.Store(&t)
+	l.launcher.retune(t.CreateRate)
+	l.cloud.deletes.resize(t.CreateRate.Concurrency)
+	select {
+	case l.sweeper.retuned <- struct{}{}:
+	default: // it is about to look
 	}
-	a.busy = true
-	return true, notBefore
+	l.markAll()
+	l.schedule.signal()
+	return nil
 }
 
-func (e *edits) finish(key fleet.GroupKey, err error, now time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.of[key].finish(err, now)
-}
-
-// edit has a worker edit the group itself.
-func (l *Loop) edit(ctx context.Context, key fleet.GroupKey, now time.Time, edit func() error) {
-	ok, notBefore := l.edits.begin(key, now)
-	if !ok {
-		if !notBefore.IsZero() {
-			l.schedule.markAt(key, notBefore)
-		}
-		return
-	}
-	l.workers.Go(func() {
-		err := edit()
-		l.edits.finish(key, err, time.Now())
-		l.schedule.mark(key)
-		l.changed(key, "")
-		if err != nil {
-			l.fail(ctx, because(ReasonStorage, fmt.Errorf("edit group %s: %w", key, err)), key, "")
-		}
-	})
-}
-
-// after returns a channel that delivers at t, never for the zero time, and a
-// function that gives the timer up.
+// after returns a channel that delivers at t, never for the zero time, and a function that gives the timer up.
 func after(t time.Time) (<-chan time.Time, func()) {
 	if t.IsZero() {
 		return nil, func() {}

@@ -26,7 +26,8 @@ type observations struct {
 
 	mu        sync.Mutex
 	instances map[fleet.InstanceID]*observation
-	takeover  time.Time // since when agents can make themselves heard
+	groups    map[fleet.GroupKey]*attempts // at editing the groups themselves
+	takeover  time.Time                    // since when agents can make themselves heard
 }
 
 // observation is what is known of one instance beyond its record.
@@ -92,7 +93,7 @@ const (
 )
 
 func newObservations(s *schedule) *observations {
-	return &observations{schedule: s, instances: map[fleet.InstanceID]*observation{}}
+	return &observations{schedule: s, instances: map[fleet.InstanceID]*observation{}, groups: map[fleet.GroupKey]*attempts{}}
 }
 
 // with reads or changes what is known of an instance. use calls nothing that has a lock.
@@ -129,34 +130,50 @@ func (o *observations) since() time.Time {
 	return o.takeover
 }
 
-// begin reports whether a step may begin, which then has.
-func (o *observations) begin(id fleet.InstanceID, now time.Time) (ok bool) {
-	o.with(id, func(b *observation) {
-		ok = !b.isBusy(now)
-		b.busy = b.busy || ok
+// attempts are those at an instance, or, without an id, at a group.
+func (o *observations) attempts(key fleet.GroupKey, id fleet.InstanceID, use func(*attempts)) {
+	if id != "" {
+		o.with(id, func(b *observation) { use(&b.attempts) })
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.groups[key] == nil {
+		o.groups[key] = &attempts{}
+	}
+	use(o.groups[key])
+}
+
+// begin reports whether a step may begin, which then has, or else when, if that is known.
+func (o *observations) begin(key fleet.GroupKey, id fleet.InstanceID, now time.Time) (ok bool, notBefore time.Time) {
+	o.attempts(key, id, func(a *attempts) {
+		if ok = !a.isBusy(now); !ok && !a.busy {
+			notBefore = a.quietUntil
+		}
+		a.busy = a.busy || ok
 	})
-	return ok
+	return ok, notBefore
 }
 
 // finish ends a step, and reports whether it failed just as the last one did.
-func (o *observations) finish(id fleet.InstanceID, err error, now time.Time) (repeated bool) {
-	o.with(id, func(b *observation) { repeated = b.attempts.finish(err, now) })
+func (o *observations) finish(key fleet.GroupKey, id fleet.InstanceID, err error, now time.Time) (repeated bool) {
+	o.attempts(key, id, func(a *attempts) { repeated = a.finish(err, now) })
 	return repeated
 }
 
 // beginCreate begins a create, if a step may begin, and tells how the instance was lost that it replaces.
 func (o *observations) beginCreate(id, replaces fleet.InstanceID, now time.Time) (of loss, ok bool) {
-	if !o.begin(id, now) {
-		return of, false
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.instances[id].attemptedAt = now
-	if lost := o.instances[replaces]; lost != nil && lost.loss != nil {
-		lost.loss.replaced = true
-		of = *lost.loss
-	}
-	return of, true
+	o.with(id, func(b *observation) {
+		if ok = !b.isBusy(now); !ok {
+			return
+		}
+		b.busy, b.attemptedAt = true, now
+		if lost := o.instances[replaces]; lost != nil && lost.loss != nil {
+			lost.loss.replaced = true
+			of = *lost.loss
+		}
+	})
+	return of, ok
 }
 
 // replace chooses the lost instances that the creates of a pass stand in for, the first lost first. A tombstone is one

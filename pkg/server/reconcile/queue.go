@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -11,15 +10,14 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/retry"
-	"github.com/nstance/nstance/pkg/server/plan"
 )
 
 // createBackoff is for a group whose creates fail.
 func createBackoff() retry.Backoff { return retry.Backoff{First: time.Second, Limit: 5 * time.Minute} }
 
-// launcher makes instances: those that were decided wait in its queue until the shard's rate and concurrency allow them,
-// and a group whose creates fail waits longer and longer. One goroutine decides what is queued and begun. Everything else
-// is safe for concurrent use.
+// launcher makes instances: those that were decided wait in its queue until the shard's rate and concurrency allow
+// them, and a group whose creates fail waits longer and longer. One goroutine decides what is queued and begun.
+// Everything else is safe for concurrent use.
 type launcher struct {
 	*term
 	limiter *rate.Limiter
@@ -50,9 +48,8 @@ type launch struct {
 	loss     loss
 }
 
-// queue holds the creates that were decided and have not begun. Every pass of a
-// group replaces what the group has here, so nothing begins that the latest
-// decision does not want.
+// queue holds the creates that were decided and have not begun. Every pass of a group replaces what the group has here,
+// so nothing begins that the latest decision does not want.
 type queue struct {
 	waiting map[fleet.GroupKey][]*launch
 	turn    []fleet.GroupKey // the groups in waiting, whose turn is next first
@@ -76,9 +73,8 @@ func (q *queue) drop(key fleet.GroupKey) {
 	q.turn = slices.DeleteFunc(q.turn, func(k fleet.GroupKey) bool { return k == key })
 }
 
-// take returns the next create: replacements of what was lost before all
-// others, and otherwise one group after the other, so that a large group does
-// not keep a small one waiting.
+// take returns the next create: replacements of what was lost before all others, and otherwise one group after the
+// other, so that a large group does not keep a small one waiting.
 func (q *queue) take() *launch {
 	n := slices.IndexFunc(q.turn, func(k fleet.GroupKey) bool { return q.waiting[k][0].replaces != "" })
 	key := q.turn[max(n, 0)]
@@ -165,7 +161,7 @@ func (l *launcher) start(ctx context.Context, x *launch, now time.Time) {
 			return
 		}
 		x.record = x.newRecord(id, now)
-	case !l.has(x.record.ID): // it is resumed
+	case !l.underWay()[x.record.ID]: // it is resumed
 		r, ok := l.cfg.Ledger.Get(x.record.ID)
 		if !ok || r.Phase != fleet.Pending {
 			return // it has moved on since the decision
@@ -198,12 +194,6 @@ func (x *launch) newRecord(id fleet.InstanceID, now time.Time) fleet.Instance {
 	}
 }
 
-func (l *launcher) has(id fleet.InstanceID) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.begun[id] != nil
-}
-
 // underWay returns the ids of the creates that have begun and whose outcome is to come.
 func (l *launcher) underWay() map[fleet.InstanceID]bool {
 	l.mu.Lock()
@@ -230,94 +220,6 @@ func (l *launcher) of(g fleet.Group) (begun []fleet.Instance, notBefore time.Tim
 	return begun, notBefore
 }
 
-// unrecorded returns the creates of the group whose record's write failed and is
-// due again, and forgets those that need no second try.
-func (l *launcher) unrecorded(v plan.View) []*launch {
-	wanted, forgot := l.stillWanted(v)
-	if forgot {
-		l.schedule.mark(v.Group.Key) // the view still had them
-	}
-	var again []*launch
-	for _, x := range wanted {
-		due := x.retryAt
-		if v.CreateNotBefore.After(due) {
-			due = v.CreateNotBefore
-		}
-		if due.After(v.Now) {
-			l.schedule.markAt(v.Group.Key, due)
-			continue
-		}
-		again = append(again, x)
-	}
-	return again
-}
-
-// stillWanted returns the group's creates that wait for another try of their
-// record and that the group would ask for now, the oldest first. Those whose
-// record is there after all are forgotten. One that the group can do without
-// keeps its place, since its record may be there, until a relist did not show it:
-// another that is needed meanwhile is this one, and not one more.
-func (l *launcher) stillWanted(v plan.View) (wanted []*launch, forgot bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var waiting []*launch
-	for id, x := range l.begun {
-		if x.active || x.group.Key != v.Group.Key {
-			continue
-		}
-		if _, ok := l.cfg.Ledger.Get(id); ok {
-			delete(l.begun, id)
-			forgot = true
-			continue
-		}
-		waiting = append(waiting, x)
-	}
-	if len(waiting) == 0 {
-		return nil, forgot
-	}
-	slices.SortFunc(waiting, func(a, b *launch) int { return strings.Compare(string(a.record.ID), string(b.record.ID)) })
-	keep := min(len(waiting), missingWithout(v, waiting))
-	for _, x := range waiting[keep:] {
-		if x.unlisted {
-			delete(l.begun, x.record.ID)
-			forgot = true
-		}
-	}
-	return waiting[:keep], forgot
-}
-
-// missingWithout is how many creates a group would ask for if it had not begun
-// these.
-func missingWithout(v plan.View, begun []*launch) int {
-	ids := make(map[fleet.InstanceID]bool, len(begun))
-	for _, x := range begun {
-		ids[x.record.ID] = true
-	}
-	v.CreateNotBefore = time.Time{} // a wait is no reason to give them up
-	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i plan.Instance) bool { return ids[i.ID] })
-	missing := 0
-	for _, a := range plan.Next(v) {
-		if a.Kind == plan.Create {
-			missing++
-		}
-	}
-	return missing
-}
-
-// relisted takes over that a listing of the store, which began at the given time, has ended.
-func (l *launcher) relisted(began time.Time) {
-	l.mu.Lock()
-	var keys []fleet.GroupKey
-	for id, x := range l.begun {
-		if _, ok := l.cfg.Ledger.Get(id); !ok && !x.active && x.triedAt.Before(began) {
-			x.unlisted = true
-			keys = append(keys, x.group.Key)
-		}
-	}
-	l.mu.Unlock()
-	l.schedule.mark(keys...)
-}
-
 // failing holds back the creates of one group after failures.
 type failing struct {
 	failures int
@@ -326,8 +228,8 @@ type failing struct {
 	infra    string // the group's hash when it failed: a change starts afresh
 }
 
-// createFailed counts a failed create that began at began. Creates that were
-// under way together fail together, and count once.
+// createFailed counts a failed create that began at began. Creates that were under way together fail together, and
+// count once.
 func (l *launcher) createFailed(g fleet.Group, began, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -345,65 +247,53 @@ func (l *launcher) createFailed(g fleet.Group, began, now time.Time) {
 	l.queue.drop(g.Key) // what has not begun is decided anew once the wait is over
 }
 
-func (l *launcher) createWorked(g fleet.Group) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.failing, g.Key)
-}
-
 // release lets the next create begin.
 func (l *launcher) release(x *launch) {
 	l.mu.Lock()
-	counted := x.counted
-	if counted {
+	if x.counted {
 		x.counted = false
 		l.creating--
 	}
 	l.mu.Unlock()
-	if counted {
-		l.schedule.signal()
-	}
+	l.schedule.signal()
 }
 
-// ended takes a launch's outcome. An instance whose record may exist although its
-// write failed keeps its place among those begun, and is tried again with the same
-// id. The observation comes last: until then the instance is busy, and nothing
-// is decided about it.
+// ended takes a launch's outcome. An instance whose record may exist although its write failed keeps its place among
+// those begun, and is tried again with the same id. The observation comes last: until then the instance is busy, and
+// nothing is decided about it.
 func (l *launcher) ended(x *launch, out outcome, now time.Time) {
 	l.release(x)
-	// What an on-demand instance comes to says nothing about the group's creates: it
-	// may have been asked for with another instance type. Nor does the store's failure.
-	switch {
-	case x.record.OnDemand:
-	case out == made || out == unnoted:
-		l.createWorked(x.group)
-	case out == unclear || out == unmade:
+	// What an on-demand instance comes to says nothing about the group's creates: it may have been asked for with
+	// another instance type. Nor does the store's failure.
+	if (out == unclear || out == unmade) && !x.record.OnDemand {
 		l.createFailed(x.group, x.began, now)
 	}
 	l.mu.Lock()
+	if (out == made || out == unnoted) && !x.record.OnDemand {
+		delete(l.failing, x.group.Key)
+	}
 	x.active = false
 	if out == unrecorded {
 		x.failures++
 		x.retryAt = now.Add(stepBackoff().Delay(x.failures))
 		x.triedAt, x.unlisted = now, false
-	} else if l.begun[x.record.ID] == x {
+	} else {
 		delete(l.begun, x.record.ID)
 	}
 	l.mu.Unlock()
 	l.observed.with(x.record.ID, func(b *observation) {
 		b.busy = false
+		if out != unmade {
+			b.failures++
+		}
 		switch out {
 		case made:
 			b.failures, b.retryAt = 0, time.Time{}
 		case unnoted:
-			b.failures++
 			b.retryAt = now.Add(stepBackoff().Delay(b.failures))
 		case unclear:
-			b.failures++
 			b.retryAt = now.Add(createBackoff().Delay(b.failures))
-		case unrecorded:
-			b.failures++
-		case unmade:
+		default:
 		}
 	})
 	l.schedule.mark(x.group.Key)

@@ -55,7 +55,7 @@ func (s *schedule) signal() {
 	}
 }
 
-// take returns a group that is due, if there is one.
+// take returns a group that is due, if there is one. The pass that begins asks for another one itself if it needs to.
 func (s *schedule) take(now time.Time) (key fleet.GroupKey, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,14 +70,8 @@ func (s *schedule) take(now time.Time) (key fleet.GroupKey, ok bool) {
 	}
 	key, s.due = s.due[0], s.due[1:]
 	delete(s.marked, key)
-	return key, true
-}
-
-// passing forgets the moment that a group waits for: the pass that begins asks for another one if it needs to.
-func (s *schedule) passing(key fleet.GroupKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.later, key)
+	return key, true
 }
 
 // next is when a group is due although nothing happens (zero: none is), and whether none is due already.

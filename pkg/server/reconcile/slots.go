@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// slots bounds how many of something are under way at one time. Who waits longest
-// is next. The bound may change; one that shrinks takes nothing away from those
-// who have a slot. Safe for concurrent use.
+// slots bounds how many of something are under way at one time. Who waits longest is next. The bound may change; one
+// that shrinks takes nothing away from those who have a slot. Safe for concurrent use.
 type slots struct {
 	mu      sync.Mutex
 	limit   int
@@ -18,8 +17,7 @@ type slots struct {
 
 func newSlots(limit int) *slots { return &slots{limit: limit} }
 
-// take waits for a slot; free gives it back, and is to be called once. The error
-// is the context's.
+// take waits for a slot; free gives it back, and is to be called once. The error is the context's.
 func (s *slots) take(ctx context.Context) (free func(), err error) {
 	granted := s.queue()
 	select {

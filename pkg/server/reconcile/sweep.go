@@ -9,23 +9,24 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// relistPage is how many records one request lists. A sweep spends at most one
-// such request on average, so that at the usual interval of two minutes an idle
-// shard stays at 30 listings an hour, however many records it has.
+// relistPage is how many records one request lists. A sweep spends at most one such request on average, so that at the
+// usual interval of two minutes an idle shard stays at 30 listings an hour, however many records it has.
 const relistPage = 1000
 
-// sweeper compares what the provider has with the ledger, both ways. One goroutine
-// sweeps; the rest is safe for concurrent use.
+// sweeper compares what the provider has with the ledger, both ways. One goroutine sweeps; the rest is safe for
+// concurrent use.
 type sweeper struct {
 	*term
 	creates creates
 	retuned chan struct{} // holds at most one: the interval may have changed
+	limit   atomic.Int64  // while the store is listed: how many records may vanish; 0: it is not
 
 	// Of the sweeping goroutine alone.
 	orphans  orphans
@@ -33,7 +34,6 @@ type sweeper struct {
 
 	mu          sync.Mutex
 	held        string                              // why nothing is done; empty: all is well
-	limit       int                                 // while the store is listed: how many records may vanish; 0: it is not
 	removing    map[string]bool                     // by provider id: the deletion of an orphan is under way
 	claimed     map[fleet.InstanceID]fleet.GroupKey // VMs that only a malformed object speaks of
 	nextSuspect fleet.InstanceID                    // where the next sweep goes on asking
@@ -68,11 +68,80 @@ func (s *sweeper) begin(ctx context.Context, records []fleet.Instance, vms []pro
 	return len(c.orphans), len(refs)
 }
 
+// census is what the provider has, matched with the records, both ways.
+type census struct {
+	present   []pair           // an active record, and the VM it names
+	missing   []fleet.Instance // an active record whose VM is not there, or not alive
+	orphans   []provider.VM    // VMs of ours without a record
+	leftovers []provider.VM    // VMs that their record does not mean: of a tombstone, or a second one
+	claimed   []provider.VM    // VMs that only a malformed object speaks of
+	nameless  bool             // any VM may be the one that a malformed object speaks of
+	live      int              // records that are no tombstones
+}
+
+type pair struct {
+	record fleet.Instance
+	vm     provider.VM
+}
+
+// compare matches records and VMs by instance id. Of two VMs with one id the one that the record names stays; a record
+// that names none yet means the oldest. A second one is left over only if the first is there: else the record's VM is
+// missing, and nothing is concluded about the other; nor about any VM beyond its record that a malformed object may
+// speak of.
+func compare(records []fleet.Instance, claims claims, vms []provider.VM) census {
+	c := census{nameless: claims.nameless}
+	byID := make(map[fleet.InstanceID][]provider.VM, len(vms))
+	for _, vm := range vms {
+		if vm.State.Exists() {
+			byID[vm.ID] = append(byID[vm.ID], vm)
+		}
+	}
+	c.orphans = append(c.orphans, byID[""]...)
+	delete(byID, "")
+	for _, r := range records {
+		c.match(r, byID[r.ID])
+		delete(byID, r.ID)
+	}
+	for id, vms := range byID {
+		if claims.ids[id] {
+			c.claimed = append(c.claimed, vms...)
+		} else {
+			c.orphans = append(c.orphans, vms...)
+		}
+	}
+	c.leftovers = slices.DeleteFunc(c.leftovers, func(vm provider.VM) bool { return claims.ids[vm.ID] })
+	slices.SortFunc(c.orphans, provider.Compare)
+	return c
+}
+
+func (c *census) match(r fleet.Instance, vms []provider.VM) {
+	if r.Phase == fleet.Deleted {
+		c.leftovers = append(c.leftovers, vms...)
+		return
+	}
+	c.live++
+	if r.Provider.ID == "" {
+		slices.SortStableFunc(vms, func(a, b provider.VM) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	}
+	own := slices.IndexFunc(vms, func(vm provider.VM) bool {
+		return r.Provider.ID == "" || vm.ProviderID == r.Provider.ID
+	})
+	if own < 0 {
+		c.missing = append(c.missing, r)
+		return
+	}
+	c.leftovers = append(c.leftovers, slices.Delete(slices.Clone(vms), own, own+1)...)
+	if vms[own].State.Alive() {
+		c.present = append(c.present, pair{record: r, vm: vms[own]})
+	} else {
+		c.missing = append(c.missing, r)
+	}
+}
+
 // errNoList is the failure of a sweep for want of the provider's list.
 var errNoList = errors.New("list the VMs")
 
-// run sweeps until ctx ends. A sweep without a list is repeated soon: until one
-// comes nothing shows which VMs are gone.
+// run sweeps until ctx ends. A sweep without a list is repeated soon: until one comes nothing shows which VMs are gone.
 func (s *sweeper) run(ctx context.Context) {
 	most, failures := s.cfg.FirstSweep, 0
 	for n := 0; s.await(ctx, time.Now(), most); {
@@ -93,8 +162,8 @@ func (s *sweeper) run(ctx context.Context) {
 // longest is no bound at all.
 const longest = time.Duration(math.MaxInt64)
 
-// await waits for the sweep's interval, as it is by then, since the last one
-// ended, and for most at most. It reports false when ctx ended first.
+// await waits for the sweep's interval, as it is by then, since the last one ended, and for most at most. It reports
+// false when ctx ended first.
 func (s *sweeper) await(ctx context.Context, last time.Time, most time.Duration) bool {
 	for {
 		due, stop := after(last.Add(min(most, s.tuning.Load().SweepInterval)))
@@ -110,9 +179,8 @@ func (s *sweeper) await(ctx context.Context, last time.Time, most time.Duration)
 	}
 }
 
-// sweep compares the provider with the ledger: the provider's list first, the
-// store's second, so that an instance that is created in between can't look like
-// a VM without a record.
+// sweep compares the provider with the ledger: the provider's list first, the store's second, so that an instance that
+// is created in between can't look like a VM without a record.
 func (s *sweeper) sweep(ctx context.Context, n int) error {
 	asked := time.Now()
 	vms, err := s.cloud.list(ctx)
@@ -156,15 +224,17 @@ func (s *sweeper) goOn(held string) {
 func (s *sweeper) hold(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held, s.limit = why, 0
+	s.held = why
+	s.limit.Store(0)
 }
 
-// suspended reports whether no pass may run now: the loop holds, or a listing of
-// the store under way has taken away too many records.
+// suspended reports whether no pass may run now: the loop holds, or a listing of the store under way has taken away too
+// many records.
 func (s *sweeper) suspended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held != "" || (s.limit > 0 && s.cfg.Ledger.Vanished() > s.limit)
+	limit := int(s.limit.Load())
+	return s.held != "" || (limit > 0 && s.cfg.Ledger.Vanished() > limit)
 }
 
 // Held says why the loop does nothing; empty while it acts.
@@ -174,17 +244,23 @@ func (l *Loop) Held() string {
 	return l.sweeper.held
 }
 
-// relist takes over what other hands did to the records. Passes go on meanwhile,
-// unless so many records vanish that the store must be suspected.
+// relist takes over what other hands did to the records. Passes go on meanwhile, unless so many records vanish that the
+// store must be suspected.
 func (s *sweeper) relist(ctx context.Context) error {
-	s.mayVanish(orphanLimit(living(s.cfg.Ledger.Instances())))
+	live := 0
+	for _, r := range s.cfg.Ledger.Instances() {
+		if r.Phase != fleet.Deleted {
+			live++
+		}
+	}
+	s.limit.Store(int64(orphanLimit(live)))
 	began := time.Now()
 	appeared, vanished, err := s.cfg.Ledger.Relist(ctx)
 	for _, id := range vanished {
 		s.orphans.lost[string(id)] = true
 	}
 	if err != nil {
-		s.mayVanish(0)
+		s.limit.Store(0)
 		s.markAll()
 		return because(ReasonStorage, fmt.Errorf("list the records: %w", err))
 	}
@@ -196,20 +272,12 @@ func (s *sweeper) relist(ctx context.Context) error {
 	return nil
 }
 
-func (s *sweeper) mayVanish(limit int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limit = limit
-}
-
-// absorb takes over what a census saw and returns the VMs to be asked about one
-// by one.
+// absorb takes over what a census saw and returns the VMs to be asked about one by one.
 func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) []provider.Ref {
 	now := time.Now()
 	for _, p := range c.present {
 		s.observed.see(p.record, answer{vm: p.vm, found: true, asked: asked}, now)
-		// The VM of a pending record may be half made: its create is repeated, which
-		// completes it and answers with it.
+		// The VM of a pending record may be half made: its create is repeated, which completes it and answers with it.
 		if p.record.Provider.ID == "" && p.record.Phase != fleet.Pending {
 			// It registered although its create's answer was never written down.
 			s.work(ctx, p.record.GroupKey(), p.record.ID, now, func() error { return s.records.adopt(ctx, p.record.ID, p.vm) })
@@ -218,8 +286,7 @@ func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) []provi
 	underWay := s.creates.underWay()
 	var suspects []provider.Ref
 	for _, r := range c.missing {
-		// A create under way, or to be repeated, answers for itself; the end of one
-		// that is being deleted is polled for.
+		// A create under way, or to be repeated, answers for itself; the end of one that is being deleted is polled for.
 		unmade := r.Phase == fleet.Pending && r.Provider.ID == ""
 		if !unmade && r.Phase != fleet.Deleting && !underWay[r.ID] {
 			suspects = append(suspects, refOf(r))
@@ -228,8 +295,7 @@ func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) []provi
 	return s.turn(suspects)
 }
 
-// maxSuspects is how many VMs one sweep asks about one by one. The next goes on
-// where it ended.
+// maxSuspects is how many VMs one sweep asks about one by one. The next goes on where it ended.
 const maxSuspects = 200
 
 func (s *sweeper) turn(suspects []provider.Ref) []provider.Ref {

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -51,16 +52,24 @@ func (t *term) markAll() {
 	}
 }
 
-// work has a worker take one step of an instance's life, unless one is under way or must wait.
+// work has a worker take one step of an instance's life, or, without an id, edit the group itself: one step at a time
+// for each, and not too soon after one that failed.
 func (t *term) work(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, now time.Time, step func() error) {
-	if !t.observed.begin(id, now) {
+	ok, notBefore := t.observed.begin(key, id, now)
+	if !ok {
+		if !notBefore.IsZero() {
+			t.schedule.markAt(key, notBefore)
+		}
 		return
 	}
 	t.workers.Go(func() {
 		err := step()
-		repeated := t.observed.finish(id, err, time.Now())
+		repeated := t.observed.finish(key, id, err, time.Now())
 		t.schedule.mark(key)
-		if repeated {
+		switch {
+		case id == "" && err != nil:
+			err = because(ReasonStorage, fmt.Errorf("edit group %s: %w", key, err))
+		case repeated:
 			return // it was reported, and lasts
 		}
 		t.changed(key, id)
@@ -78,7 +87,8 @@ func (r *reasoned) Unwrap() error { return r.error }
 
 func because(reason string, err error) error { return &reasoned{reason: reason, error: err} }
 
-// fail is where the errors of all workers end: the end of the term, nothing at all when it is over anyway, or a problem.
+// fail is where the errors of all workers end: the end of the term, nothing at all when it is over anyway, or a
+// problem.
 func (t *term) fail(ctx context.Context, err error, key fleet.GroupKey, id fleet.InstanceID) {
 	switch {
 	case err == nil || ctx.Err() != nil:

@@ -22,8 +22,8 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	instances, again := l.observed.join(l.cfg.Ledger, key, begun, now)
 	for n := range instances {
 		i := &instances[n]
-		// A record that an idempotency key names is wanted whenever it lands: a tombstone would make the key name a
-		// dead instance before anybody was answered. Nobody has acted on it, and its id makes no second one.
+		// A record that an idempotency key names is wanted whenever it lands: a tombstone would make the key name a dead
+		// instance before anybody was answered. Nobody has acted on it, and its id makes no second one.
 		i.Stray = !i.Busy && i.Phase == fleet.Pending && i.RequestKey == "" && i.Epoch < l.cfg.Fence.Epoch() && !l.resumable[i.ID]
 	}
 	if !again.IsZero() {
