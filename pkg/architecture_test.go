@@ -84,6 +84,8 @@ func rooms() map[string][]string {
 	for port, children := range map[string][]string{
 		"pkg/object":   {"s3", "dir", "mem", "objecttest"},
 		"pkg/provider": {"docker", "process", "fake", "providertest"},
+
+		"pkg/server/reconcile": {"ledgertest"},
 	} {
 		for _, child := range children {
 			ports[port+"/"+child] = append([]string{port}, ports[port]...)
