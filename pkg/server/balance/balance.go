@@ -1,5 +1,5 @@
-// Package balance keeps the instances of groups registered with the targets of their load balancers, for one term of
-// leadership. What is registered is learned from the provider, and nothing is kept beyond the term.
+// Package balance keeps the instances of groups registered with the targets of their load balancers, for one term of leadership. What is
+// registered is learned from the provider, and nothing is kept beyond the term.
 //
 // A Balancer has a lock of its own and calls nothing that belongs to others while it holds it.
 package balance
@@ -21,8 +21,7 @@ import (
 const (
 	// maxCalls bounds the calls to load balancers under way at one time.
 	maxCalls = 8
-	// deregisterFor is for how long at most a deletion waits for an instance to be deregistered, counted from when it was
-	// first to be.
+	// deregisterFor is for how long at most a deletion waits for an instance to be deregistered, counted from when it was first to be.
 	deregisterFor = time.Minute
 	// giveUpAfter is for how long at least it is tried to deregister an instance of which no record is left.
 	giveUpAfter = time.Hour
@@ -102,8 +101,8 @@ func (b *Balancer) targetsOf(g fleet.Group) map[string]string {
 	return targetsOf(g, b.cfg.Targets())
 }
 
-// Update takes the next steps for a group's instances. It returns when it is to be called again although nothing has
-// changed; zero: not at all. An undefined group keeps its registrations until its instances leave.
+// Update takes the next steps for a group's instances. It returns when it is to be called again although nothing has changed; zero: not
+// at all. An undefined group keeps its registrations until its instances leave.
 func (b *Balancer) Update(ctx context.Context, g fleet.Group, defined bool, members []Member, now time.Time) (again time.Time) {
 	targets := b.targetsOf(g)
 	b.mu.Lock()
@@ -122,8 +121,7 @@ func (b *Balancer) Update(ctx context.Context, g fleet.Group, defined bool, memb
 	b.expect(targets)
 	// A group that can't be read, or is to go, says nothing of its load balancers.
 	frozen := !defined || g.Removed || g.Disabled != ""
-	desired := desiredOfAll(members, frozen)
-	b.add(members, desired, targets)
+	desired := b.desire(members, targets, frozen)
 	for _, r := range slices.SortedFunc(maps.Keys(b.statuses[key]), compare) {
 		want, there := desired[r.id]
 		s := b.statuses[key][r]
@@ -175,15 +173,23 @@ func (b *Balancer) settled(key fleet.GroupKey, targets map[string]string) bool {
 	return true
 }
 
-// add begins to keep the registrations of instances that are to be registered.
-func (b *Balancer) add(members []Member, desired map[fleet.InstanceID]state, targets map[string]string) {
+// desire says what is desired for each instance, and begins to keep the registrations that are to be made. None is newly made in a group
+// that is frozen.
+func (b *Balancer) desire(members []Member, targets map[string]string, frozen bool) map[fleet.InstanceID]state {
+	all := make(map[fleet.InstanceID]state, len(members))
 	for _, m := range members {
-		if desired[m.ID] == registered {
-			for target := range targets {
+		desired := desiredOf(m)
+		if frozen && desired == registered {
+			desired = unset
+		}
+		all[m.ID] = desired
+		for target := range targets {
+			if desired == registered {
 				b.keep(registration{m.ID, target}, m.Instance)
 			}
 		}
 	}
+	return all
 }
 
 // keep begins to keep one registration, if it is not kept yet.
@@ -227,8 +233,8 @@ func (b *Balancer) advance(ctx context.Context, r registration, s *status, desir
 	return again
 }
 
-// givenUp reports whether it was tried for long enough to deregister an instance of which no record is left: what
-// refuses for good is not asked for ever.
+// givenUp reports whether it was tried for long enough to deregister an instance of which no record is left: what refuses for good is not
+// asked for ever.
 func (s *status) givenUp(now time.Time) bool {
 	return !s.busy && s.desired == deregistered && now.Sub(s.leavingAt) >= giveUpAfter
 }

@@ -37,10 +37,9 @@ const (
 	deregistered              // it does not
 )
 
-// desiredOf says whether an instance of a group with load balancers is to get traffic: from its first report in which
-// it does well, until it leaves or its machine is dead. One that has not been heard of since the takeover stays as it
-// is, and so does one that is only silent, or says that it is being stopped: that is judged elsewhere, and ends in its
-// leaving or in its going on.
+// desiredOf says whether an instance of a group with load balancers is to get traffic: from its first report in which it does well, until
+// it leaves or its machine is dead. One that has not been heard of since the takeover stays as it is, and so does one that is only
+// silent, or says that it is being stopped: that is judged elsewhere, and ends in its leaving or in its going on.
 func desiredOf(m Member) state {
 	switch {
 	case !m.Phase.Active() || m.Dead:
@@ -52,19 +51,6 @@ func desiredOf(m Member) state {
 	}
 }
 
-// desiredOfAll says it for all instances of a group. None is newly registered in one that is frozen.
-func desiredOfAll(members []Member, frozen bool) map[fleet.InstanceID]state {
-	all := make(map[fleet.InstanceID]state, len(members))
-	for _, m := range members {
-		desired := desiredOf(m)
-		if frozen && desired == registered {
-			desired = unset
-		}
-		all[m.ID] = desired
-	}
-	return all
-}
-
 // call is what is asked of the provider for a registration.
 type call string
 
@@ -74,9 +60,8 @@ const (
 	deregister call = "deregister"
 )
 
-// due is the call that brings a registration to where it is desired. read is whether the target's registrations are
-// known: until then nothing is registered, since most instances are already after a takeover. Deregistering does not
-// wait for that.
+// due is the call that brings a registration to where it is desired. read is whether the target's registrations are known: until then
+// nothing is registered, since most instances are already after a takeover. Deregistering does not wait for that.
 func due(actual, desired state, read bool) call {
 	switch {
 	case desired == registered && actual != registered && read:
@@ -88,8 +73,7 @@ func due(actual, desired state, read bool) call {
 	}
 }
 
-// targetsOf maps the targets of a group's load balancers to what the config calls them. A load balancer that is not
-// defined has none.
+// targetsOf maps the targets of a group's load balancers to what the config calls them. A load balancer that is not defined has none.
 func targetsOf(g fleet.Group, defined map[string][]string) map[string]string {
 	labels := map[string]string{}
 	for _, name := range g.LoadBalancers {

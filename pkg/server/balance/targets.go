@@ -9,8 +9,8 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Run reads the registrations of each target that the config names, at takeover and every hour, until ctx ends: so that
-// nothing is registered twice and nothing is left behind.
+// Run reads the registrations of each target that the config names, at takeover and every hour, until ctx ends: so that nothing is
+// registered twice and nothing is left behind.
 func (b *Balancer) Run(ctx context.Context) {
 	if b.cfg.Port == nil {
 		return
@@ -46,8 +46,8 @@ func (b *Balancer) expect(targets map[string]string) {
 	}
 }
 
-// targetsDue returns the targets that are to be read now, or else when the next one is. Those that no config names and
-// no registration uses any more are forgotten.
+// targetsDue returns the targets that are to be read now, or else when the next one is. Those that no config names and no registration
+// uses any more are forgotten.
 func (b *Balancer) targetsDue(now time.Time) (names []string, next time.Time) {
 	used := map[string]bool{}
 	if b.cfg.Targets != nil {
@@ -116,8 +116,8 @@ func (b *Balancer) unread(ctx context.Context, name string, err error) {
 	}
 }
 
-// learn takes over the registrations of a target, but for those that a call was made for since, and returns the groups
-// that are concerned. VMs that no record names are somebody else's.
+// learn takes over the registrations of a target, but for those that a call was made for since, and returns the groups that are
+// concerned. VMs that no record names are somebody else's.
 func (b *Balancer) learn(name string, ids []string, asked time.Time) (concerned []fleet.GroupKey) {
 	there := make(map[string]bool, len(ids))
 	for _, id := range ids {

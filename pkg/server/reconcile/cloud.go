@@ -32,8 +32,7 @@ func refOf(r fleet.Instance) provider.Ref {
 	return provider.Ref{ID: r.ID, ProviderID: r.Provider.ID}
 }
 
-// list asks for all VMs. The request's timeout is that of one page, so that a list which comes slowly does come to its
-// end.
+// list asks for all VMs. The request's timeout is that of one page, so that a list which comes slowly does come to its end.
 func (c *cloud) list(ctx context.Context) ([]provider.VM, error) {
 	page, ended := func() {}, func(error) {}
 	if c.cfg.Listing != nil {

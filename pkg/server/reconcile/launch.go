@@ -28,8 +28,8 @@ const (
 // ReasonCreateFailed is in the tombstone of an instance whose create certainly made nothing.
 const ReasonCreateFailed = "create-failed"
 
-// launch makes one instance: nonce, record, VM, in this order, so that after a crash anywhere in between the record
-// says with which id to go on.
+// launch makes one instance: nonce, record, VM, in this order, so that after a crash anywhere in between the record says with which id to
+// go on.
 func (l *launcher) launch(ctx context.Context, x *launch) {
 	out, err := l.carryOut(ctx, x)
 	l.ended(x, out, time.Now())
@@ -66,21 +66,27 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	l.release(x) // what is left to do is a matter of the store
 	switch {
 	case err == nil:
-		return l.created(ctx, x, vm, asked)
+		l.observed.see(x.record, answer{vm: vm, found: true, created: true, asked: asked}, time.Now())
+		// When the record can't be written the VM is there all the same: the create is repeated, which answers with the VM; if its agent
+		// registers first, a sweep adopts it.
+		if err := l.records.adopt(ctx, x.record.ID, vm); err != nil {
+			return unnoted, err
+		}
+		return made, nil
 	case provider.Definite(err) && !recorded, givenUp(x.record, repeated, err):
 		return l.abandon(ctx, x, createProblem(x, err))
 	case provider.Definite(err) && !repeated:
 		// Nothing that was asked for can still come, which the record is to say.
 		return unclear, createProblem(x, errors.Join(err, l.locate(ctx, x, "", x.record.CreatedAt)))
 	default:
-		// That a repeated create was refused does not tell what became of the first one, so the id stays until it is answered
-		// or gives up registering.
+		// That a repeated create was refused does not tell what became of the first one, so the id stays until it is answered or gives up
+		// registering.
 		return unclear, createProblem(x, err)
 	}
 }
 
-// givenUp reports whether an on-demand instance ends with a create that failed. Another id is no way out, since whoever
-// asked for it knows this one; so it is tried again unless the failure says that nothing was made and nothing will be.
+// givenUp reports whether an on-demand instance ends with a create that failed. Another id is no way out, since whoever asked for it
+// knows this one; so it is tried again unless the failure says that nothing was made and nothing will be.
 func givenUp(r fleet.Instance, repeated bool, err error) bool {
 	return r.OnDemand && !repeated && provider.Definite(err) && !errors.Is(err, provider.ErrThrottled)
 }
@@ -103,16 +109,10 @@ func (l *launcher) announce(x *launch, now time.Time) {
 		l.log.Info("create started", slog.String("instance", string(x.record.ID)), slog.String("group", x.group.Key.String()))
 		return
 	}
-	l.log.Info("replacement started",
-		slog.String("instance", string(x.record.ID)),
-		slog.String("replaces", string(x.replaces)),
-		slog.String("group", x.group.Key.String()),
-		slog.String("sign", x.loss.sign),
-		slog.String("disconnected_at", stamp(x.loss.at)),
-		slog.String("status_at", stamp(x.loss.statusAt)),
-		slog.String("decided_at", stamp(x.decidedAt)),
-		slog.String("recorded_at", stamp(now)),
-		slog.String("create_called_at", stamp(time.Now())))
+	l.log.Info("replacement started", slog.String("instance", string(x.record.ID)), slog.String("replaces", string(x.replaces)),
+		slog.String("group", x.group.Key.String()), slog.String("sign", x.loss.sign), slog.String("disconnected_at", stamp(x.loss.at)),
+		slog.String("status_at", stamp(x.loss.statusAt)), slog.String("decided_at", stamp(x.decidedAt)),
+		slog.String("recorded_at", stamp(now)), slog.String("create_called_at", stamp(time.Now())))
 }
 
 func stamp(t time.Time) string {
@@ -120,16 +120,6 @@ func stamp(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339Nano)
-}
-
-// created puts the VM into the record. When that fails the VM is there all the same: the create is repeated, which
-// answers with the VM; if its agent registers first, a sweep adopts it.
-func (l *launcher) created(ctx context.Context, x *launch, vm provider.VM, asked time.Time) (outcome, error) {
-	l.observed.see(x.record, answer{vm: vm, found: true, created: true, asked: asked}, time.Now())
-	if err := l.records.adopt(ctx, x.record.ID, vm); err != nil {
-		return unnoted, err
-	}
-	return made, nil
 }
 
 // abandon leaves a tombstone of an instance that was never made, err being why.
@@ -144,8 +134,7 @@ func (l *launcher) abandon(ctx context.Context, x *launch, err error) (outcome, 
 	return unmade, err
 }
 
-// unrecorded returns the creates of the group whose record's write failed and is due again, and forgets those that need
-// no second try.
+// unrecorded returns the creates of the group whose record's write failed and is due again, and forgets those that need no second try.
 func (l *launcher) unrecorded(v plan.View) []*launch {
 	wanted, forgot := l.stillWanted(v)
 	if forgot {
@@ -166,10 +155,9 @@ func (l *launcher) unrecorded(v plan.View) []*launch {
 	return again
 }
 
-// stillWanted returns the group's creates that wait for another try of their record and that the group would ask for
-// now, the oldest first. Those whose record is there after all are forgotten. One that the group can do without keeps
-// its place, since its record may be there, until a relist did not show it: another that is needed meanwhile is this
-// one, and not one more.
+// stillWanted returns the group's creates that wait for another try of their record and that the group would ask for now, the oldest
+// first. Those whose record is there after all are forgotten. One that the group can do without keeps its place, since its record may be
+// there, until a relist did not show it: another that is needed meanwhile is this one, and not one more.
 func (l *launcher) stillWanted(v plan.View) (wanted []*launch, forgot bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

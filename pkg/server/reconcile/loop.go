@@ -16,8 +16,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// Loop acts for one term of leadership. Its methods are safe for concurrent use and return at once, but for Run; before
-// Run and after it they only remember.
+// Loop acts for one term of leadership. Its methods are safe for concurrent use and return at once, but for Run; before Run and after it
+// they only remember.
 type Loop struct {
 	*term
 	launcher *launcher
@@ -43,8 +43,8 @@ func New(cfg Config) (*Loop, error) {
 	return l, nil
 }
 
-// Run takes over and then acts until ctx ends, or until an error says that the term is over, which it returns. It
-// returns when everything that it started has ended. A Loop runs once.
+// Run takes over and then acts until ctx ends, or until an error says that the term is over, which it returns. It returns when everything
+// that it started has ended. A Loop runs once.
 func (l *Loop) Run(ctx context.Context) error {
 	term, end := context.WithCancelCause(provider.WithGuard(ctx, l.cfg.Fence.Check))
 	l.end = end
@@ -66,8 +66,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// takeOver makes the view whole: nothing is decided before the provider has listed its VMs once. It reports whether
-// that came about.
+// takeOver makes the view whole: nothing is decided before the provider has listed its VMs once. It reports whether that came about.
 func (l *Loop) takeOver(ctx context.Context) bool {
 	for n := 1; ; n++ {
 		asked := time.Now()
@@ -91,7 +90,8 @@ func (l *Loop) begin(ctx context.Context, vms []provider.VM, asked time.Time) {
 			l.resumable[r.ID] = true
 		}
 	}
-	l.observed.takenOver(time.Now())
+	now := time.Now()
+	l.takeover.Store(&now)
 	orphans, suspects := l.sweeper.begin(ctx, records, vms, asked)
 	l.markAll()
 	l.log.Info("took over", slog.Int("records", len(records)), slog.Int("vms", len(vms)),
@@ -116,8 +116,8 @@ func (l *Loop) drive(ctx context.Context) {
 	}
 }
 
-// step does what is due and at most one pass. It returns when the next thing is due (zero: nothing is), and whether
-// there is nothing left to do until then.
+// step does what is due and at most one pass. It returns when the next thing is due (zero: nothing is), and whether there is nothing left
+// to do until then.
 func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 	l.passing.Lock()
 	defer l.passing.Unlock()
@@ -132,7 +132,7 @@ func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 	}
 	l.launcher.dispatch(ctx, now)
 	next, idle := l.schedule.next()
-	return sooner(next, sooner(l.poller.next(), l.launcher.next())), idle
+	return sooner(next, sooner(l.poller.next(), l.launcher.createAt)), idle
 }
 
 // pass decides about one group and sets the workers going.
@@ -169,11 +169,11 @@ func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, de
 	for n, id := range l.observed.replace(v.Instances, len(creates)) {
 		creates[n].replaces = id
 	}
-	l.launcher.set(key, slices.Concat(unrecorded, creates, resumes))
+	l.launcher.set(v, slices.Concat(unrecorded, creates, resumes))
 }
 
-// Kick asks for a pass of the given groups; of all groups when none is given. It is called when a group, or what is
-// wanted as a whole, has changed.
+// Kick asks for a pass of the given groups; of all groups when none is given. It is called when a group, or what is wanted as a whole,
+// has changed.
 func (l *Loop) Kick(keys ...fleet.GroupKey) {
 	if len(keys) == 0 {
 		l.markAll()
@@ -181,10 +181,10 @@ func (l *Loop) Kick(keys ...fleet.GroupKey) {
 	l.schedule.mark(keys...)
 }
 
-// Reconfigure goes over to another tuning and, by swap, to another wanted state. swap runs between two passes, so that
-// no decision sees half of it; it must be quick and must not call the loop. What was decided and has not begun is
-// decided anew, for every group. Creates and deletes under way are not touched: where fewer are allowed at one time,
-// the next begins when enough have ended. A tuning that is not valid is refused, and swap does not run.
+// Reconfigure goes over to another tuning and, by swap, to another wanted state. swap runs between two passes, so that no decision sees
+// half of it; it must be quick and must not call the loop. What was decided and has not begun is decided anew, for every group. Creates
+// and deletes under way are not touched: where fewer are allowed at one time, the next begins when enough have ended. A tuning that is
+// not valid is refused, and swap does not run.
 func (l *Loop) Reconfigure(t Tuning, swap func()) error {
 	if err := t.check(); err != nil {
 		return err

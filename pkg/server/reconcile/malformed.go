@@ -2,15 +2,17 @@ package reconcile
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// An object that can't be understood as a record still claims somebody's VM, so that VM is left alone: it is no orphan,
-// it holds up nothing, and nothing is done to it. As long as it lives it fills a place of the group that its tags name,
-// so that no replacement is made for it and the rest of the group is run as usual. When an object does not even tell
-// its instance, any orphan may be its VM, and no orphan is deleted.
+// An object that can't be understood as a record still claims somebody's VM, so that VM is left alone: it is no orphan, it holds up
+// nothing, and nothing is done to it. As long as it lives it fills a place of the group that its tags name, so that no replacement is
+// made for it and the rest of the group is run as usual. When an object does not even tell its instance, any orphan may be its VM, and no
+// orphan is deleted.
 
 // ReasonMalformed is the reason of a problem with such an object. Each is reported once.
 const ReasonMalformed = "RecordMalformed"
@@ -45,15 +47,9 @@ func (s *sweeper) claim(vms []provider.VM) {
 	old := s.claimed
 	s.claimed = claimed
 	s.mu.Unlock()
-	for id, key := range claimed {
-		if old[id] != key {
-			s.schedule.mark(key)
-		}
-	}
-	for id, key := range old {
-		if claimed[id] != key {
-			s.schedule.mark(key)
-		}
+	if !maps.Equal(old, claimed) {
+		s.schedule.mark(slices.Collect(maps.Values(old))...)
+		s.schedule.mark(slices.Collect(maps.Values(claimed))...)
 	}
 }
 

@@ -27,7 +27,6 @@ type observations struct {
 	mu        sync.Mutex
 	instances map[fleet.InstanceID]*observation
 	groups    map[fleet.GroupKey]*attempts // at editing the groups themselves
-	takeover  time.Time                    // since when agents can make themselves heard
 }
 
 // observation is what is known of one instance beyond its record.
@@ -43,8 +42,7 @@ type observation struct {
 	addresses []netip.Addr // that the provider last showed; never changed in place
 
 	attemptedAt time.Time // this term's last create
-	// recordDoubtful: the outcome of a write is not known that was made while the instance was created, or to end it
-	// before it was.
+	// recordDoubtful: the outcome of a write is not known that was made while the instance was created, or to end it before it was.
 	recordDoubtful bool
 	retryAt        time.Time // when the create or delete is due again
 	loss           *loss     // guarded by the lock of the observations, in copies too
@@ -116,20 +114,6 @@ func (o *observations) get(id fleet.InstanceID) observation {
 	return observation{}
 }
 
-// takenOver says that the term begins to decide, or goes on after it was suspended: agents could not make themselves
-// heard before, so their silence counts from here.
-func (o *observations) takenOver(now time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.takeover = now
-}
-
-func (o *observations) since() time.Time {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.takeover
-}
-
 // attempts are those at an instance, or, without an id, at a group.
 func (o *observations) attempts(key fleet.GroupKey, id fleet.InstanceID, use func(*attempts)) {
 	if id != "" {
@@ -176,8 +160,8 @@ func (o *observations) beginCreate(id, replaces fleet.InstanceID, now time.Time)
 	return of, ok
 }
 
-// replace chooses the lost instances that the creates of a pass stand in for, the first lost first. A tombstone is one
-// of them only if its replacement waits.
+// replace chooses the lost instances that the creates of a pass stand in for, the first lost first. A tombstone is one of them only if
+// its replacement waits.
 func (o *observations) replace(instances []plan.Instance, creates int) []fleet.InstanceID {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -197,8 +181,7 @@ func (o *observations) replace(instances []plan.Instance, creates int) []fleet.I
 	return lost[:min(creates, len(lost))]
 }
 
-// see takes over the provider's word about an instance, unless a newer one is known. It reports whether that changed
-// anything.
+// see takes over the provider's word about an instance, unless a newer one is known. It reports whether that changed anything.
 func (o *observations) see(r fleet.Instance, a answer, now time.Time) (changed bool) {
 	moved := false
 	o.with(r.ID, func(b *observation) { moved, changed = b.see(r, a, now) })

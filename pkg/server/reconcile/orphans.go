@@ -13,20 +13,21 @@ import (
 
 // orphans judges the VMs of ours that no record means.
 //
-// An orphan is deleted, but only after two sweeps saw it, a Get confirmed it, and its group runs at size without it: so
-// a record that was removed under a living agent is replaced first. More orphans than orphanLimit are not deleted:
-// somebody is asked.
+// An orphan is deleted, but only after two sweeps saw it, a Get confirmed it, and its group runs at size without it: so a record that was
+// removed under a living agent is replaced first. More orphans than orphanLimit are not deleted: somebody is asked.
 //
-// A lost bucket, or a server that was pointed at the wrong one, looks just like that, and there to create what seems to
-// be missing would be as wrong as to delete what seems to be too much. So when the VMs that had a record, or may have
-// had one, exceed the limit (those without one at the takeover, and those whose record vanished since), the loop holds:
-// no pass, no create, no delete, until a sweep finds that the records are back or the VMs are gone. Orphans that turn
-// up in a running term are no sign of a lost store, and hold up nothing but their own deletion.
+// A lost bucket, or a server that was pointed at the wrong one, looks just like that, and there to create what seems to be missing would
+// be as wrong as to delete what seems to be too much. So when the VMs that had a record, or may have had one, exceed the limit (those
+// without one at the takeover, and those whose record vanished since), the loop holds: no pass, no create, no delete, until a sweep finds
+// that the records are back or the VMs are gone. Orphans that turn up in a running term are no sign of a lost store, and hold up nothing
+// but their own deletion.
 type orphans struct {
 	lost    map[string]bool // instance and provider ids of VMs that may have had a record
 	sweeps  map[string]int  // by provider id: sweeps in a row that saw it
 	tooMany bool            // none is deleted
 }
+
+func newOrphans() orphans { return orphans{lost: map[string]bool{}, sweeps: map[string]int{}} }
 
 // orphanLimit is how many VMs without a record are taken for an accident.
 func orphanLimit(live int) int { return max(2, live/10) }
@@ -38,8 +39,8 @@ func (o *orphans) lose(vms []provider.VM) {
 	}
 }
 
-// judge weighs a census: is it an accident, or is the store to be suspected? It returns why nothing may be done (empty:
-// all may), and what is to be reported.
+// judge weighs a census: is it an accident, or is the store to be suspected? It returns why nothing may be done (empty: all may), and
+// what is to be reported.
 func (o *orphans) judge(c census) (held string, problem *fleet.Problem) {
 	limit, lost := orphanLimit(c.live), 0
 	for _, vm := range c.orphans {
@@ -97,8 +98,7 @@ func (s *sweeper) atSize(key fleet.GroupKey) bool {
 	return running >= g.Size-s.filled(key)
 }
 
-// removeOrphans has workers delete what a sweep doomed. One that is still being worked on from an earlier sweep is not
-// taken up twice.
+// removeOrphans has workers delete what a sweep doomed. One that is still being worked on from an earlier sweep is not taken up twice.
 func (s *sweeper) removeOrphans(ctx context.Context, doomed []provider.VM) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,8 +139,8 @@ func (s *sweeper) removeOrphan(ctx context.Context, vm provider.VM) error {
 	return nil
 }
 
-// meant reports whether a record stands for exactly this VM, or may. The creates under way are read first: each is in
-// the ledger before it is no longer one.
+// meant reports whether a record stands for exactly this VM, or may. The creates under way are read first: each is in the ledger before
+// it is no longer one.
 func (s *sweeper) meant(vm provider.VM) bool {
 	if vm.ID == "" {
 		return false

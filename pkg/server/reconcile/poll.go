@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,9 +22,9 @@ const (
 	listAbove = 10
 	// statusTimeout bounds one status call, since others wait for it. It is repeated.
 	statusTimeout = 5 * time.Second
-	// recheckCount: right after a machine was killed its provider may still call it running, so while the agent stays away
-	// it is asked again this often, first after 10 ms, then after twice that each time, up to 1 s; some two seconds in
-	// all. After that it is left to the missed reports.
+	// recheckCount: right after a machine was killed its provider may still call it running, so while the agent stays away it is asked again
+	// this often, first after 10 ms, then after twice that each time, up to 1 s; some two seconds in all. After that it is left to the
+	// missed reports.
 	recheckCount = 8
 )
 
@@ -34,10 +35,9 @@ func pollBackoff() retry.Backoff {
 	return retry.Backoff{First: 250 * time.Millisecond, Limit: 5 * time.Second}
 }
 
-// poller asks the provider about the VMs of single instances. Questions are collected: one call is in flight at a time,
-// and the next covers every instance that came up meanwhile, so that a thousand broken streams cost two calls rather
-// than a thousand. Urgent questions are collected apart, so that none ever waits behind the polling of a deletion. It
-// is safe for concurrent use.
+// poller asks the provider about the VMs of single instances. Questions are collected: one call is in flight at a time, and the next
+// covers every instance that came up meanwhile, so that a thousand broken streams cost two calls rather than a thousand. Urgent questions
+// are collected apart, so that none ever waits behind the polling of a deletion. It is safe for concurrent use.
 type poller struct {
 	*term
 
@@ -49,44 +49,29 @@ type poller struct {
 
 // questions are those that one call at a time answers.
 type questions struct {
-	due    map[fleet.InstanceID]time.Time
+	due    moments[fleet.InstanceID]
 	asking bool
 }
 
 func newPoller(t *term) *poller {
-	return &poller{
-		term: t, asked: map[fleet.InstanceID]int{},
-		urgent: questions{due: map[fleet.InstanceID]time.Time{}}, deletions: questions{due: map[fleet.InstanceID]time.Time{}},
-	}
-}
-
-// add has an instance asked about at t, or sooner if it is to be already.
-func (q *questions) add(id fleet.InstanceID, t time.Time) {
-	if old, ok := q.due[id]; !ok || t.Before(old) {
-		q.due[id] = t
-	}
-}
-
-// next is when the next question is due; zero: none, or not before an answer.
-func (q *questions) next() (next time.Time) {
-	if q.asking {
-		return next
-	}
-	for _, t := range q.due {
-		next = sooner(next, t)
-	}
-	return next
+	due := moments[fleet.InstanceID]{}
+	return &poller{term: t, asked: map[fleet.InstanceID]int{}, urgent: questions{due: due}, deletions: questions{due: maps.Clone(due)}}
 }
 
 // next is when ask has something to do; zero: not before something happens.
 func (p *poller) next() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return sooner(p.urgent.next(), p.deletions.next())
+	var next time.Time
+	for _, q := range []*questions{&p.urgent, &p.deletions} {
+		if !q.asking { // else not before the answer
+			next = sooner(next, q.due.next())
+		}
+	}
+	return next
 }
 
-// askNow raises an urgent question about an instance that is to be there; the end of one that is being deleted is
-// polled for.
+// askNow raises an urgent question about an instance that is to be there; the end of one that is being deleted is polled for.
 func (p *poller) askNow(r fleet.Instance) {
 	if r.Phase.Active() || r.Phase == fleet.Draining {
 		p.raise(&p.urgent, r.ID, time.Now())
@@ -99,7 +84,7 @@ func (p *poller) poll(id fleet.InstanceID, now time.Time) { p.raise(&p.deletions
 func (p *poller) raise(q *questions, id fleet.InstanceID, now time.Time) {
 	p.mu.Lock()
 	delete(p.asked, id)
-	q.add(id, now)
+	q.due.add(id, now)
 	p.mu.Unlock()
 	p.schedule.signal()
 }
@@ -135,8 +120,7 @@ func (p *poller) take(q *questions, now time.Time) (refs []provider.Ref) {
 	return refs
 }
 
-// status asks about some VMs. What a List does not show is not found: the broken stream was the first sign of it, and
-// this is the second.
+// status asks about some VMs. What a List does not show is not found: the broken stream was the first sign of it, and this is the second.
 func (p *poller) status(ctx context.Context, refs []provider.Ref) []answer {
 	ctx, cancel := context.WithTimeout(ctx, min(statusTimeout, p.requestTimeout()))
 	defer cancel()
@@ -163,8 +147,8 @@ func (p *poller) status(ctx context.Context, refs []provider.Ref) []answer {
 // errListed is a list that shows none of the VMs it was made for.
 var errListed = errors.New("the list of VMs leaves out one that is there")
 
-// doubt asks for the first, the middle and the last of the VMs of which a list showed none: before they are all given
-// up, each of these must be gone.
+// doubt asks for the first, the middle and the last of the VMs of which a list showed none: before they are all given up, each of these
+// must be gone.
 func (p *poller) doubt(ctx context.Context, refs []provider.Ref, answers []answer) {
 	sample := []int{0, len(refs) / 2, len(refs) - 1}
 	var asked []provider.Ref
@@ -243,14 +227,14 @@ func (p *poller) askAgain(q *questions, r fleet.Instance, err error, now time.Ti
 	defer p.mu.Unlock()
 	p.asked[r.ID]++
 	if wait, again := askedAgain(r, &known, p.asked[r.ID], err, now); again {
-		q.add(r.ID, now.Add(wait))
+		q.due.add(r.ID, now.Add(wait))
 	} else {
 		delete(p.asked, r.ID)
 	}
 }
 
-// askedAgain says whether, and after how long, an instance's VM is asked about once more, after so many questions, of
-// which the last ended with err.
+// askedAgain says whether, and after how long, an instance's VM is asked about once more, after so many questions, of which the last
+// ended with err.
 func askedAgain(r fleet.Instance, known *observation, asked int, err error, now time.Time) (time.Duration, bool) {
 	switch {
 	case err == nil && known.vm == plan.VMGone:
@@ -273,8 +257,7 @@ func askedAgain(r fleet.Instance, known *observation, asked int, err error, now 
 	}
 }
 
-// watch hears of changes as the provider sees them, again and again until ctx ends. After a break it lists, since
-// changes were missed.
+// watch hears of changes as the provider sees them, again and again until ctx ends. After a break it lists, since changes were missed.
 func (s *sweeper) watch(ctx context.Context, w provider.Watcher) {
 	for failures := 0; ctx.Err() == nil; {
 		began := time.Now()

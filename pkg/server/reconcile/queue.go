@@ -10,25 +10,26 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/retry"
+	"github.com/nstance/nstance/pkg/server/plan"
 )
 
 // createBackoff is for a group whose creates fail.
 func createBackoff() retry.Backoff { return retry.Backoff{First: time.Second, Limit: 5 * time.Minute} }
 
-// launcher makes instances: those that were decided wait in its queue until the shard's rate and concurrency allow
-// them, and a group whose creates fail waits longer and longer. One goroutine decides what is queued and begun.
-// Everything else is safe for concurrent use.
+// launcher makes instances: those that were decided wait in its queue until the shard's rate and concurrency allow them, and a group
+// whose creates fail waits longer and longer. One goroutine decides what is queued and begun. Everything else is safe for concurrent use.
 type launcher struct {
 	*term
 	limiter *rate.Limiter
 	subnets *subnets
+
+	createAt time.Time // when the rate allows the next create; of the deciding goroutine
 
 	mu       sync.Mutex
 	queue    queue
 	begun    map[fleet.InstanceID]*launch // and perhaps not in the ledger yet
 	failing  map[fleet.GroupKey]*failing
 	creating int
-	createAt time.Time // when the rate allows the next create
 }
 
 // launch is one create, from decision to outcome.
@@ -48,8 +49,8 @@ type launch struct {
 	loss     loss
 }
 
-// queue holds the creates that were decided and have not begun. Every pass of a group replaces what the group has here,
-// so nothing begins that the latest decision does not want.
+// queue holds the creates that were decided and have not begun. Every pass of a group replaces what the group has here, so nothing begins
+// that the latest decision does not want.
 type queue struct {
 	waiting map[fleet.GroupKey][]*launch
 	turn    []fleet.GroupKey // the groups in waiting, whose turn is next first
@@ -73,8 +74,8 @@ func (q *queue) drop(key fleet.GroupKey) {
 	q.turn = slices.DeleteFunc(q.turn, func(k fleet.GroupKey) bool { return k == key })
 }
 
-// take returns the next create: replacements of what was lost before all others, and otherwise one group after the
-// other, so that a large group does not keep a small one waiting.
+// take returns the next create: replacements of what was lost before all others, and otherwise one group after the other, so that a large
+// group does not keep a small one waiting.
 func (q *queue) take() *launch {
 	n := slices.IndexFunc(q.turn, func(k fleet.GroupKey) bool { return q.waiting[k][0].replaces != "" })
 	key := q.turn[max(n, 0)]
@@ -99,11 +100,15 @@ func (l *launcher) retune(r CreateRate) {
 	l.clear()
 }
 
-// set says what a group's creates are that have not begun.
-func (l *launcher) set(key fleet.GroupKey, launches []*launch) {
+// set says what a group's creates are that have not begun, after a view. When a create has failed or worked since that was made, which
+// marks the group, they are decided anew instead.
+func (l *launcher) set(v plan.View, launches []*launch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.queue.set(key, launches)
+	if !l.notBefore(v.Group).Equal(v.CreateNotBefore) {
+		launches = nil
+	}
+	l.queue.set(v.Group.Key, launches)
 }
 
 // clear forgets all creates that have not begun.
@@ -111,13 +116,6 @@ func (l *launcher) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.queue = newQueue()
-}
-
-// next is when the rate allows a create that waits for it; zero: none does.
-func (l *launcher) next() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.createAt
 }
 
 // dispatch begins the creates that the shard's rate and concurrency allow.
@@ -214,10 +212,14 @@ func (l *launcher) of(g fleet.Group) (begun []fleet.Instance, notBefore time.Tim
 			begun = append(begun, x.record)
 		}
 	}
+	return begun, l.notBefore(g)
+}
+
+func (l *launcher) notBefore(g fleet.Group) (t time.Time) {
 	if f := l.failing[g.Key]; f != nil && f.infra == g.Hashes.Infra {
-		notBefore = f.until
+		t = f.until
 	}
-	return begun, notBefore
+	return t
 }
 
 // failing holds back the creates of one group after failures.
@@ -228,8 +230,7 @@ type failing struct {
 	infra    string // the group's hash when it failed: a change starts afresh
 }
 
-// createFailed counts a failed create that began at began. Creates that were under way together fail together, and
-// count once.
+// createFailed counts a failed create that began at began. Creates that were under way together fail together, and count once.
 func (l *launcher) createFailed(g fleet.Group, began, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -258,13 +259,12 @@ func (l *launcher) release(x *launch) {
 	l.schedule.signal()
 }
 
-// ended takes a launch's outcome. An instance whose record may exist although its write failed keeps its place among
-// those begun, and is tried again with the same id. The observation comes last: until then the instance is busy, and
-// nothing is decided about it.
+// ended takes a launch's outcome. An instance whose record may exist although its write failed keeps its place among those begun, and is
+// tried again with the same id. The observation comes last: until then the instance is busy, and nothing is decided about it.
 func (l *launcher) ended(x *launch, out outcome, now time.Time) {
 	l.release(x)
-	// What an on-demand instance comes to says nothing about the group's creates: it may have been asked for with
-	// another instance type. Nor does the store's failure.
+	// What an on-demand instance comes to says nothing about the group's creates: it may have been asked for with another instance type. Nor
+	// does the store's failure.
 	if (out == unclear || out == unmade) && !x.record.OnDemand {
 		l.createFailed(x.group, x.began, now)
 	}

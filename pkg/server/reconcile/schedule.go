@@ -13,12 +13,12 @@ type schedule struct {
 
 	mu     sync.Mutex
 	due    []fleet.GroupKey
-	marked map[fleet.GroupKey]bool      // those in due
-	later  map[fleet.GroupKey]time.Time // one moment per group
+	marked map[fleet.GroupKey]bool // those in due
+	later  moments[fleet.GroupKey]
 }
 
 func newSchedule() *schedule {
-	return &schedule{woken: make(chan struct{}, 1), marked: map[fleet.GroupKey]bool{}, later: map[fleet.GroupKey]time.Time{}}
+	return &schedule{woken: make(chan struct{}, 1), marked: map[fleet.GroupKey]bool{}, later: moments[fleet.GroupKey]{}}
 }
 
 // mark asks for a pass of each group.
@@ -42,9 +42,7 @@ func (s *schedule) markOne(key fleet.GroupKey) {
 func (s *schedule) markAt(key fleet.GroupKey, t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old, ok := s.later[key]; !ok || t.Before(old) {
-		s.later[key] = t
-	}
+	s.later.add(key, t)
 }
 
 // signal wakes the deciding goroutine.
@@ -78,10 +76,25 @@ func (s *schedule) take(now time.Time) (key fleet.GroupKey, ok bool) {
 func (s *schedule) next() (next time.Time, idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, at := range s.later {
-		next = sooner(next, at)
+	return s.later.next(), len(s.due) == 0
+}
+
+// moments says when something is due.
+type moments[K comparable] map[K]time.Time
+
+// add makes something due at t, or sooner if it is to be already.
+func (m moments[K]) add(k K, t time.Time) {
+	if old, ok := m[k]; !ok || t.Before(old) {
+		m[k] = t
 	}
-	return next, len(s.due) == 0
+}
+
+// next is when the next thing is due; zero: nothing is.
+func (m moments[K]) next() (next time.Time) {
+	for _, t := range m {
+		next = sooner(next, t)
+	}
+	return next
 }
 
 // sooner returns the earlier of two moments, of which either may be none.

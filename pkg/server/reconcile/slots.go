@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// slots bounds how many of something are under way at one time. The longest wait is the next to end. The bound may
-// change; when it shrinks, slots that are taken stay so. Safe for concurrent use.
+// slots bounds how many of something are under way at one time. The longest wait is the next to end. The bound may change; when it
+// shrinks, slots that are taken stay so. Safe for concurrent use.
 type slots struct {
 	mu      sync.Mutex
 	limit   int

@@ -16,24 +16,23 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// relistPage is how many records one request lists. A sweep spends at most one such request on average, so that at the
-// usual interval of two minutes an idle shard stays at 30 listings an hour, however many records it has.
+// relistPage is how many records one request lists. A sweep spends at most one such request on average, so that at the usual interval of
+// two minutes an idle shard stays at 30 listings an hour, however many records it has.
 const relistPage = 1000
 
-// sweeper compares what the provider has with the ledger, both ways. One goroutine sweeps; the rest is safe for
-// concurrent use.
+// sweeper compares what the provider has with the ledger, both ways. One goroutine sweeps; the rest is safe for concurrent use.
 type sweeper struct {
 	*term
 	creates creates
-	retuned chan struct{} // holds at most one: the interval may have changed
-	limit   atomic.Int64  // while the store is listed: how many records may vanish; 0: it is not
+	retuned chan struct{}          // holds at most one: the interval may have changed
+	held    atomic.Pointer[string] // why nothing is done; empty: all is well
+	limit   atomic.Int64           // while the store is listed: how many records may vanish; 0: it is not
 
 	// Of the sweeping goroutine alone.
 	orphans  orphans
 	reported map[string]bool // by key: malformed objects that were reported
 
 	mu          sync.Mutex
-	held        string                              // why nothing is done; empty: all is well
 	removing    map[string]bool                     // by provider id: the deletion of an orphan is under way
 	claimed     map[fleet.InstanceID]fleet.GroupKey // VMs that only a malformed object speaks of
 	nextSuspect fleet.InstanceID                    // where the next sweep goes on asking
@@ -47,11 +46,9 @@ type creates interface {
 }
 
 func newSweeper(t *term, c creates) *sweeper {
-	return &sweeper{
-		term: t, creates: c, retuned: make(chan struct{}, 1),
-		orphans:  orphans{lost: map[string]bool{}, sweeps: map[string]int{}},
-		removing: map[string]bool{},
-	}
+	s := &sweeper{term: t, creates: c, retuned: make(chan struct{}, 1), orphans: newOrphans(), removing: map[string]bool{}}
+	s.hold("")
+	return s
 }
 
 // begin takes over the provider's first list. It returns how many VMs have no record, and how many are asked about.
@@ -84,10 +81,9 @@ type pair struct {
 	vm     provider.VM
 }
 
-// compare matches records and VMs by instance id. Of two VMs with one id the one that the record names stays; a record
-// that names none yet means the oldest. A second one is left over only if the first is there: else the record's VM is
-// missing, and nothing is concluded about the other; nor about any VM beyond its record that a malformed object may
-// speak of.
+// compare matches records and VMs by instance id. Of two VMs with one id the one that the record names stays; a record that names none
+// yet means the oldest. A second one is left over only if the first is there: else the record's VM is missing, and nothing is concluded
+// about the other; nor about any VM beyond its record that a malformed object may speak of.
 func compare(records []fleet.Instance, claims claims, vms []provider.VM) census {
 	c := census{nameless: claims.nameless}
 	byID := make(map[fleet.InstanceID][]provider.VM, len(vms))
@@ -162,8 +158,8 @@ func (s *sweeper) run(ctx context.Context) {
 // longest is no bound at all.
 const longest = time.Duration(math.MaxInt64)
 
-// await waits for the sweep's interval, as it is by then, since the last one ended, and for most at most. It reports
-// false when ctx ended first.
+// await waits for the sweep's interval, as it is by then, since the last one ended, and for most at most. It reports false when ctx ended
+// first.
 func (s *sweeper) await(ctx context.Context, last time.Time, most time.Duration) bool {
 	for {
 		due, stop := after(last.Add(min(most, s.tuning.Load().SweepInterval)))
@@ -179,8 +175,8 @@ func (s *sweeper) await(ctx context.Context, last time.Time, most time.Duration)
 	}
 }
 
-// sweep compares the provider with the ledger: the provider's list first, the store's second, so that an instance that
-// is created in between can't look like a VM without a record.
+// sweep compares the provider with the ledger: the provider's list first, the store's second, so that an instance that is created in
+// between can't look like a VM without a record.
 func (s *sweeper) sweep(ctx context.Context, n int) error {
 	asked := time.Now()
 	vms, err := s.cloud.list(ctx)
@@ -209,8 +205,9 @@ func (s *sweeper) sweep(ctx context.Context, n int) error {
 // goOn lets passes run again, unless they are held.
 func (s *sweeper) goOn(held string) {
 	lifted := held == "" && s.suspended()
-	if lifted {
-		s.observed.takenOver(time.Now()) // before the first pass
+	if lifted { // agents could not make themselves heard, so their silence counts from before the first pass
+		now := time.Now()
+		s.takeover.Store(&now)
 	}
 	s.hold(held)
 	if lifted {
@@ -222,30 +219,21 @@ func (s *sweeper) goOn(held string) {
 
 // hold says why nothing is done from now on, now that no listing is under way; empty: all is well.
 func (s *sweeper) hold(why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.held = why
+	s.held.Store(&why)
 	s.limit.Store(0)
 }
 
-// suspended reports whether no pass may run now: the loop holds, or a listing of the store under way has taken away too
-// many records.
+// suspended reports whether no pass may run now: the loop holds, or a listing of the store under way has taken away too many records.
 func (s *sweeper) suspended() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	limit := int(s.limit.Load())
-	return s.held != "" || (limit > 0 && s.cfg.Ledger.Vanished() > limit)
+	return *s.held.Load() != "" || (limit > 0 && s.cfg.Ledger.Vanished() > limit)
 }
 
 // Held says why the loop does nothing; empty while it acts.
-func (l *Loop) Held() string {
-	l.sweeper.mu.Lock()
-	defer l.sweeper.mu.Unlock()
-	return l.sweeper.held
-}
+func (l *Loop) Held() string { return *l.sweeper.held.Load() }
 
-// relist takes over what other hands did to the records. Passes go on meanwhile, unless so many records vanish that the
-// store must be suspected.
+// relist takes over what other hands did to the records. Passes go on meanwhile, unless so many records vanish that the store must be
+// suspected.
 func (s *sweeper) relist(ctx context.Context) error {
 	live := 0
 	for _, r := range s.cfg.Ledger.Instances() {
