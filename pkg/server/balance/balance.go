@@ -101,26 +101,32 @@ func (b *Balancer) targetsOf(g fleet.Group) map[string]string {
 	return targetsOf(g, b.cfg.Targets())
 }
 
-// Update takes the next steps for a group's instances. It returns when it is to be called again although nothing has changed; zero: not
-// at all. An undefined group keeps its registrations until its instances leave.
+// Update takes the next steps for a group's instances. It returns when it is to be called again although nothing has changed; zero: not at
+// all. An undefined group, one that can't be read and one that is to go say nothing of their load balancers: registrations stay until
+// their instances leave.
 func (b *Balancer) Update(ctx context.Context, g fleet.Group, defined bool, members []Member, now time.Time) (again time.Time) {
 	targets := b.targetsOf(g)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	key := g.Key
-	if len(g.LoadBalancers) == 0 && len(b.statuses[key]) == 0 {
-		b.solved(key)
-		return again
-	}
-	if b.cfg.Port == nil {
-		if !b.troubled[key] {
-			b.trouble(ctx, fmt.Errorf("register with load_balancers %v: %w", g.LoadBalancers, provider.ErrUnsupported), key, "")
+	switch {
+	case len(g.LoadBalancers) == 0 && len(b.statuses[g.Key]) == 0:
+		b.solved(g.Key)
+	case b.cfg.Port != nil:
+		b.expect(targets)
+		again = b.advanceAll(ctx, g.Key, members, targets, !defined || g.Removed || g.Disabled != "", now)
+		if b.settled(g.Key, targets) {
+			b.solved(g.Key)
 		}
-		return again
+	case !b.troubled[g.Key]:
+		b.trouble(ctx, fmt.Errorf("register with load_balancers %v: %w", g.LoadBalancers, provider.ErrUnsupported), g.Key, "")
 	}
-	b.expect(targets)
-	// A group that can't be read, or is to go, says nothing of its load balancers.
-	frozen := !defined || g.Removed || g.Disabled != ""
+	return again
+}
+
+// advanceAll takes the next step of each registration of a group. One that is frozen gets no new ones.
+func (b *Balancer) advanceAll(
+	ctx context.Context, key fleet.GroupKey, members []Member, targets map[string]string, frozen bool, now time.Time,
+) (again time.Time) {
 	desired := b.desire(members, targets, frozen)
 	for _, r := range slices.SortedFunc(maps.Keys(b.statuses[key]), compare) {
 		want, there := desired[r.id]
@@ -135,9 +141,6 @@ func (b *Balancer) Update(ctx context.Context, g fleet.Group, defined bool, memb
 		if at := b.advance(ctx, r, s, want, now); again.IsZero() || !at.IsZero() && at.Before(again) {
 			again = at
 		}
-	}
-	if b.settled(key, targets) {
-		b.solved(key)
 	}
 	return again
 }
@@ -173,8 +176,7 @@ func (b *Balancer) settled(key fleet.GroupKey, targets map[string]string) bool {
 	return true
 }
 
-// desire says what is desired for each instance, and begins to keep the registrations that are to be made. None is newly made in a group
-// that is frozen.
+// desire says what is desired for each instance, and begins to keep the registrations that are to be made.
 func (b *Balancer) desire(members []Member, targets map[string]string, frozen bool) map[fleet.InstanceID]state {
 	all := make(map[fleet.InstanceID]state, len(members))
 	for _, m := range members {

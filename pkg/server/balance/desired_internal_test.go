@@ -38,7 +38,8 @@ func TestDue(t *testing.T) {
 		read, unread    call
 	}{
 		{unset, registered, register, none}, {registered, registered, none, none}, {deregistered, registered, register, none},
-		{unset, deregistered, deregister, deregister}, {registered, deregistered, deregister, deregister}, {deregistered, deregistered, none, none},
+		{unset, deregistered, deregister, deregister}, {registered, deregistered, deregister, deregister},
+		{deregistered, deregistered, none, none},
 		{unset, unset, none, none}, {registered, unset, none, none}, {deregistered, unset, none, none},
 	} {
 		if got := due(c.actual, c.desired, true); got != c.read {

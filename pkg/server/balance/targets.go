@@ -117,7 +117,7 @@ func (b *Balancer) unread(ctx context.Context, name string, err error) {
 }
 
 // learn takes over the registrations of a target, but for those that a call was made for since, and returns the groups that are
-// concerned. VMs that no record names are somebody else's.
+// concerned. VMs that no record names are not ours.
 func (b *Balancer) learn(name string, ids []string, asked time.Time) (concerned []fleet.GroupKey) {
 	there := make(map[string]bool, len(ids))
 	for _, id := range ids {

@@ -72,7 +72,9 @@ func (s *contract) Spoil(t *testing.T, i fleet.Instance) {
 	}
 }
 
-func storageKey(i fleet.Instance) string { return "instance/dev-1/default." + i.ID.StorageKey() + ".json" }
+func storageKey(i fleet.Instance) string {
+	return "instance/dev-1/default." + i.ID.StorageKey() + ".json"
+}
 
 func (s *contract) LoseReply() {
 	lost := false
@@ -91,7 +93,9 @@ type led struct {
 	w *ledger.Writer
 }
 
-func (l led) Create(ctx context.Context, i fleet.Instance) (fleet.Instance, error) { return l.w.Create(ctx, i) }
+func (l led) Create(ctx context.Context, i fleet.Instance) (fleet.Instance, error) {
+	return l.w.Create(ctx, i)
+}
 
 func (l led) Update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (fleet.Instance, error) {
 	return l.w.Update(ctx, id, change)

@@ -24,7 +24,8 @@ func TestConditionOf(t *testing.T) {
 		{"silent at its own pace", "a running silent=4m interval=2m", plan.Condition{Worsens: now.Add(2 * time.Minute)}},
 		{"silent on demand", "a running ondemand silent=3m", plan.Condition{Reason: plan.ReasonUnhealthy}},
 		{"said goodbye", "a running shutting=10s", plan.Condition{Worsens: now.Add(20 * time.Second)}},
-		{"silent after its goodbye", "a running silent=3m shutting=10s", plan.Condition{Reason: plan.ReasonUnhealthy, Worsens: now.Add(20 * time.Second)}},
+		{"silent after its goodbye", "a running silent=3m shutting=10s",
+			plan.Condition{Reason: plan.ReasonUnhealthy, Worsens: now.Add(20 * time.Second)}},
 		{"did not come back", "a running shutting=30s", plan.Condition{Reason: plan.ReasonShutdown, Lost: true}},
 		{"left to its owner", "a running ondemand shutting=30s", plan.Condition{Worsens: now.Add(2*time.Minute + 50*time.Second)}},
 	}

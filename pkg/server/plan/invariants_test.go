@@ -230,7 +230,8 @@ func leaves(v plan.View, i plan.Instance, reason string) bool {
 	case plan.ReasonOnDemandExpired:
 		return i.OnDemand && v.Settings.OnDemandAge > 0 && v.Now.Sub(i.ID.Time()) >= v.Settings.OnDemandAge
 	case plan.ReasonRegistrationTimeout:
-		return i.Phase == fleet.Pending && v.Now.Sub(i.CreatedAt) >= v.Settings.RegistrationTimeout && v.Now.Sub(v.Takeover) >= v.Settings.RegistrationTimeout
+		return i.Phase == fleet.Pending && v.Now.Sub(i.CreatedAt) >= v.Settings.RegistrationTimeout &&
+			v.Now.Sub(v.Takeover) >= v.Settings.RegistrationTimeout
 	case plan.ReasonStray:
 		return i.Stray && i.Phase == fleet.Pending
 	default:

@@ -81,7 +81,7 @@ type decision struct {
 	draining  int      // managed and draining, for whatever reason
 	replacing bool     // one that was replaced is still leaving
 
-	replaced       *member // who is replaced next; nil: nobody
+	replaced       *member // the one that is replaced next; nil: none
 	replacedReason string
 
 	actions []Action
@@ -127,7 +127,7 @@ func (d *decision) note(i *Instance) {
 	}
 }
 
-// target is how many instances the group has now: its size, and one more while somebody waits to be replaced.
+// target is how many instances the group has now: its size, and one more while one waits to be replaced.
 func (d *decision) target() int {
 	if d.replaced != nil {
 		return d.size + 1

@@ -2,8 +2,8 @@ package plan
 
 import "github.com/nstance/nstance/pkg/fleet"
 
-// onDemand decides about a pending or running instance that was asked for by itself. It fills no place of the group and is replaced by
-// nobody; it goes when its machine is lost, when it is asked to, when its age is reached, and with its group. Silence is no reason: its
+// onDemand decides about a pending or running instance that was asked for by itself. It fills no place of the group and is not
+// replaced; it goes when its machine is lost, when it is asked to, when its age is reached, and with its group. Silence is no reason: its
 // owner may still be at work on it.
 func (d *decision) onDemand(i *Instance) {
 	switch reason := d.onDemandEnd(i); {

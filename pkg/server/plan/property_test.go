@@ -31,7 +31,8 @@ func anyView() *rapid.Generator[plan.View] {
 		if rapid.IntRange(0, 9).Draw(t, "disabled") == 0 {
 			v.Group.Disabled = "broken"
 		}
-		v.Settings.EligibleAge, v.Settings.ForcedAge, v.Settings.OnDemandAge = age.Draw(t, "eligible"), age.Draw(t, "forced"), age.Draw(t, "ondemand")
+		v.Settings.EligibleAge, v.Settings.ForcedAge = age.Draw(t, "eligible"), age.Draw(t, "forced")
+		v.Settings.OnDemandAge = age.Draw(t, "ondemand")
 		for n := range rapid.IntRange(0, 9).Draw(t, "instances") {
 			i := anyInstance(t, n)
 			v.Instances = append(v.Instances, i)

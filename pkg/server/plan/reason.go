@@ -4,7 +4,7 @@ package plan
 const (
 	ReasonScaleUp             = "scale-up"
 	ReasonScaleDown           = "scale-down"
-	ReasonReplacement         = "replacement" // the one more that comes before somebody leaves
+	ReasonReplacement         = "replacement" // the one more that comes before another leaves
 	ReasonLeaving             = "asked-to-leave"
 	ReasonGroupRemoved        = "group-removed"
 	ReasonReplaceAsked        = "asked-to-be-replaced" // a managed instance was deleted by its id

@@ -6,7 +6,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// giveUp ends a pending instance that will not come: nobody ever made it, or it did not register in time. It fills its place until its
+// giveUp ends a pending instance that will not come: it was never made, or it did not register in time. It fills its place until its
 // record says that it leaves, and is replaced then.
 func (d *decision) giveUp(i *Instance) bool {
 	if i.Phase != fleet.Pending || i.Busy {
@@ -25,7 +25,7 @@ func (d *decision) giveUp(i *Instance) bool {
 	return true
 }
 
-// registerBy counts from the takeover at the earliest: before it nobody listened to this instance.
+// registerBy counts from the takeover at the earliest: before it nothing was heard of this instance.
 func (d *decision) registerBy(i *Instance) time.Time {
 	return latest(i.CreatedAt, d.view.Takeover).Add(d.view.Settings.RegistrationTimeout)
 }

@@ -1,7 +1,7 @@
 package plan
 
 // chooseReplaced picks the one instance that is replaced next, replacement first. The rules are in order of urgency; the first that names
-// somebody wins.
+// an instance wins.
 func (d *decision) chooseReplaced() {
 	if d.size == 0 {
 		return

@@ -27,7 +27,7 @@ func (d *decision) scaleDown() {
 			}
 			d.leave(m, reason)
 			excess--
-			if m == d.replaced { // nobody is to take its place any more
+			if m == d.replaced { // nothing is to take its place any more
 				d.replaced = nil
 				excess++
 			}

@@ -21,7 +21,7 @@ type View struct {
 	Instances []Instance
 
 	// Takeover is when this leader's term began to decide. Waiting for agents and registrations counts from here at the earliest, since
-	// nobody listened before.
+	// nothing was heard before.
 	Takeover time.Time
 	// CreateNotBefore holds creates back after failures; zero when it does not.
 	CreateNotBefore time.Time

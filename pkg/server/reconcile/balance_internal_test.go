@@ -16,14 +16,15 @@ func TestMemberOf(t *testing.T) {
 		change func(*plan.Instance)
 		want   balance.Member
 	}{
-		"does well":              {func(*plan.Instance) {}, balance.Member{Reported: true}},
-		"machine not shown yet":  {func(i *plan.Instance) { i.VM = plan.VMUnknown }, balance.Member{Reported: true}},
-		"silent for a while":     {func(i *plan.Instance) { i.Health.Connected = false }, balance.Member{Reported: true}},
-		"no report yet":          {func(i *plan.Instance) { i.Health.LastReportAt = time.Time{} }, balance.Member{}},
-		"agent is being stopped": {func(i *plan.Instance) { i.Health.ShuttingDownAt = time.Unix(2, 0) }, balance.Member{Reported: true, Stopping: true}},
-		"end announced":          {func(i *plan.Instance) { i.Health.Notice = &fleet.Notice{} }, balance.Member{Reported: true, Stopping: true}},
-		"machine down":           {func(i *plan.Instance) { i.VM = plan.VMDown }, balance.Member{Reported: true, Dead: true}},
-		"machine gone":           {func(i *plan.Instance) { i.VM = plan.VMGone }, balance.Member{Reported: true, Dead: true}},
+		"does well":             {func(*plan.Instance) {}, balance.Member{Reported: true}},
+		"machine not shown yet": {func(i *plan.Instance) { i.VM = plan.VMUnknown }, balance.Member{Reported: true}},
+		"silent for a while":    {func(i *plan.Instance) { i.Health.Connected = false }, balance.Member{Reported: true}},
+		"no report yet":         {func(i *plan.Instance) { i.Health.LastReportAt = time.Time{} }, balance.Member{}},
+		"agent is being stopped": {func(i *plan.Instance) { i.Health.ShuttingDownAt = time.Unix(2, 0) },
+			balance.Member{Reported: true, Stopping: true}},
+		"end announced": {func(i *plan.Instance) { i.Health.Notice = &fleet.Notice{} }, balance.Member{Reported: true, Stopping: true}},
+		"machine down":  {func(i *plan.Instance) { i.VM = plan.VMDown }, balance.Member{Reported: true, Dead: true}},
+		"machine gone":  {func(i *plan.Instance) { i.VM = plan.VMGone }, balance.Member{Reported: true, Dead: true}},
 	} {
 		i := well
 		c.change(&i)

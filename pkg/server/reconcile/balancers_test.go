@@ -173,7 +173,8 @@ func TestTakeoverRegistersNobodyAgain(t *testing.T) {
 		_ = s.stop()
 		s.lead()
 		pass(time.Minute)
-		if n := len(s.world.Calls(fake.OpRegister)); n != 3 || len(s.world.Calls(fake.OpDeregister)) != 0 || len(s.world.Calls(fake.OpTargets)) != 2 {
+		if n := len(s.world.Calls(fake.OpRegister)); n != 3 || len(s.world.Calls(fake.OpDeregister)) != 0 ||
+			len(s.world.Calls(fake.OpTargets)) != 2 {
 			t.Errorf("%d registrations after a takeover: %v", n, s.world.Calls(fake.OpRegister, fake.OpDeregister, fake.OpTargets))
 		}
 		s.expectRegistered(www, before)
@@ -246,7 +247,8 @@ func TestMissingTargetIsNamedAndHoldsNothingUp(t *testing.T) {
 		s.expectRunning(web, 2)
 		s.expectRegistered(www, s.machines(web, fleet.Running))
 		p := s.reported(reconcile.ReasonLoadBalancer)
-		if len(p) == 0 || p[0].Group != web || !strings.Contains(p[0].Message, "load_balancers.www.target_group_arns[1]") || !strings.Contains(p[0].Message, extra) {
+		if len(p) == 0 || p[0].Group != web ||
+			!strings.Contains(p[0].Message, "load_balancers.www.target_group_arns[1]") || !strings.Contains(p[0].Message, extra) {
 			t.Fatalf("problems: %v", p)
 		}
 		s.size(web, 1)
@@ -287,7 +289,8 @@ func TestFailingLoadBalancerHoldsADeletionUpForAMinute(t *testing.T) {
 			t.Errorf("%d deletions after a minute", n)
 		}
 		p := s.reported(reconcile.ReasonLoadBalancer)
-		if len(p) != 2 || p[0].Group != web || !strings.Contains(p[0].Message, "throttled") || !strings.Contains(p[1].Message, "deleted although") {
+		if len(p) != 2 || p[0].Group != web || !strings.Contains(p[0].Message, "throttled") ||
+			!strings.Contains(p[1].Message, "deleted although") {
 			t.Errorf("problems: %v", p)
 		}
 		pass(5 * time.Minute)
@@ -366,7 +369,8 @@ func TestProviderWithoutLoadBalancersSaysSo(t *testing.T) {
 			t.Errorf("%d live", n)
 		}
 		p := s.reported(reconcile.ReasonLoadBalancer)
-		if len(p) != 1 || p[0].Group != web || !strings.Contains(p[0].Message, "www") || !strings.Contains(p[0].Message, provider.ErrUnsupported.Error()) {
+		if len(p) != 1 || p[0].Group != web || !strings.Contains(p[0].Message, "www") ||
+			!strings.Contains(p[0].Message, provider.ErrUnsupported.Error()) {
 			t.Errorf("problems: %v", p)
 		}
 	})

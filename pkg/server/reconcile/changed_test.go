@@ -40,7 +40,8 @@ func (m *mirror) look(id fleet.InstanceID) string {
 		return ""
 	}
 	h := m.s.term.Health(id)
-	return fmt.Sprintf("%s of %s, vm %q, connected %t, reported %t", r.Phase, r.GroupKey(), r.Provider.ID, h.Connected, !h.LastReportAt.IsZero())
+	return fmt.Sprintf("%s of %s, vm %q, connected %t, reported %t",
+		r.Phase, r.GroupKey(), r.Provider.ID, h.Connected, !h.LastReportAt.IsZero())
 }
 
 // check looks at what changed, and at everything else to see that it did not.

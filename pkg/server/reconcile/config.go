@@ -31,7 +31,7 @@ type Ledger interface {
 	Update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (fleet.Instance, error)
 	// Remove ends a tombstone.
 	Remove(ctx context.Context, id fleet.InstanceID) error
-	// Relist reads the listing of the store and takes over what differs: records that appeared, and records that somebody else removed. It
+	// Relist reads the listing of the store and takes over what differs: records that appeared, and records that another hand removed. It
 	// costs a request per thousand records.
 	Relist(ctx context.Context) (appeared, vanished []fleet.InstanceID, err error)
 	// Vanished returns how many records, tombstones aside, the Relist under way or else the last one has found to be removed so far.

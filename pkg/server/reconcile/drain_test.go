@@ -34,9 +34,10 @@ func departures() map[string]departure {
 			s.wanted.age(func(set *plan.Settings) { set.ForcedAge = 2 * time.Minute })
 			s.term.Kick()
 		}, 2},
-		"rotation":     {plan.ReasonDrift, edit(func(g *fleet.Group, _ fleet.InstanceID) { g.Hashes.Infra = "i2" }), 2},
-		"scale-in":     {plan.ReasonScaleDown, edit(func(g *fleet.Group, _ fleet.InstanceID) { g.Size = 1 }), 1},
-		"chosen":       {plan.ReasonLeaving, edit(func(g *fleet.Group, id fleet.InstanceID) { g.Size, g.Leaving = 1, []fleet.InstanceID{id} }), 1},
+		"rotation": {plan.ReasonDrift, edit(func(g *fleet.Group, _ fleet.InstanceID) { g.Hashes.Infra = "i2" }), 2},
+		"scale-in": {plan.ReasonScaleDown, edit(func(g *fleet.Group, _ fleet.InstanceID) { g.Size = 1 }), 1},
+		"chosen": {plan.ReasonLeaving,
+			edit(func(g *fleet.Group, id fleet.InstanceID) { g.Size, g.Leaving = 1, []fleet.InstanceID{id} }), 1},
 		"removed":      {plan.ReasonGroupRemoved, edit(func(g *fleet.Group, _ fleet.InstanceID) { g.Removed = true }), 0},
 		"deleted":      {plan.ReasonReplaceAsked, (*shard).askOut, 2},
 		"notice":       {plan.ReasonNotice, func(s *shard, id fleet.InstanceID) { s.term.AgentReport(id, announced(time.Time{})) }, 2},

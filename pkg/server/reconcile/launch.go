@@ -66,13 +66,7 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	l.release(x) // what is left to do is a matter of the store
 	switch {
 	case err == nil:
-		l.observed.see(x.record, answer{vm: vm, found: true, created: true, asked: asked}, time.Now())
-		// When the record can't be written the VM is there all the same: the create is repeated, which answers with the VM; if its agent
-		// registers first, a sweep adopts it.
-		if err := l.records.adopt(ctx, x.record.ID, vm); err != nil {
-			return unnoted, err
-		}
-		return made, nil
+		return l.created(ctx, x, vm, asked)
 	case provider.Definite(err) && !recorded, givenUp(x.record, repeated, err):
 		return l.abandon(ctx, x, createProblem(x, err))
 	case provider.Definite(err) && !repeated:
@@ -120,6 +114,16 @@ func stamp(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// created puts the VM into the record. When that fails the VM is there all the same: the create is repeated, which answers with the VM; if
+// its agent registers first, a sweep adopts it.
+func (l *launcher) created(ctx context.Context, x *launch, vm provider.VM, asked time.Time) (outcome, error) {
+	l.observed.see(x.record, answer{vm: vm, found: true, created: true, asked: asked}, time.Now())
+	if err := l.records.adopt(ctx, x.record.ID, vm); err != nil {
+		return unnoted, err
+	}
+	return made, nil
 }
 
 // abandon leaves a tombstone of an instance that was never made, err being why.

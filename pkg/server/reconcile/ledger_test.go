@@ -38,7 +38,9 @@ type bucket struct {
 func newBucket() *bucket { return &bucket{records: map[fleet.InstanceID]fleet.Instance{}} }
 
 // put lands a write, or fails it before or after.
-func (b *bucket) put(ctx context.Context, op string, epoch uint64, id fleet.InstanceID, land func() (fleet.Instance, error)) (fleet.Instance, error) {
+func (b *bucket) put(
+	ctx context.Context, op string, epoch uint64, id fleet.InstanceID, land func() (fleet.Instance, error),
+) (fleet.Instance, error) {
 	if err := wait(ctx, b.latency); err != nil {
 		return fleet.Instance{}, err
 	}

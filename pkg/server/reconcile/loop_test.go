@@ -184,7 +184,10 @@ func TestConfigNamesWhatIsMissing(t *testing.T) {
 	if err == nil {
 		t.Fatal("an empty config was accepted")
 	}
-	for _, field := range []string{"Ledger", "Fence", "Groups", "Builder", "Provider", "NewID", "Report", "Logger", "CreateRate.Concurrency", "RequestTimeout", "SweepInterval", "FirstSweep"} {
+	for _, field := range []string{
+		"Ledger", "Fence", "Groups", "Builder", "Provider", "NewID", "Report", "Logger",
+		"CreateRate.Concurrency", "RequestTimeout", "SweepInterval", "FirstSweep",
+	} {
 		if !strings.Contains(err.Error(), field) {
 			t.Errorf("error does not name %s: %v", field, err)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// An object that can't be understood as a record still claims somebody's VM, so that VM is left alone: it is no orphan, it holds up
+// An object that can't be understood as a record still claims a VM, so that VM is left alone: it is no orphan, it holds up
 // nothing, and nothing is done to it. As long as it lives it fills a place of the group that its tags name, so that no replacement is
 // made for it and the rest of the group is run as usual. When an object does not even tell its instance, any orphan may be its VM, and no
 // orphan is deleted.
@@ -81,12 +81,13 @@ func (s *sweeper) reportMalformed() {
 }
 
 func (m Malformed) problem() *fleet.Problem {
-	whose := "whatever VM it speaks of is left alone, and no VM without a record is deleted"
+	outcome := "whatever VM it speaks of is left alone, and no VM without a record is deleted"
 	if m.ID != "" {
-		whose = fmt.Sprintf("it and the VM of instance %s are left alone", m.ID)
+		outcome = fmt.Sprintf("it and the VM of instance %s are left alone", m.ID)
 	}
 	return &fleet.Problem{
 		Reason: ReasonMalformed, Instance: m.ID,
-		Message: fmt.Sprintf("the object %.300q can't be understood as the record of an instance: %v; %s until the object is restored or removed", m.Key, m.Err, whose),
+		Message: fmt.Sprintf("the object %.300q can't be understood as the record of an instance: %v; "+
+			"%s until the object is restored or removed", m.Key, m.Err, outcome),
 	}
 }

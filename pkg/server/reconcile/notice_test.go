@@ -53,7 +53,8 @@ func TestNoticeEndsTheDrainInTime(t *testing.T) {
 				}
 				r, _ := s.bucket.get(id)
 				switch {
-				case c.want > 0 && (r.Phase != fleet.Draining || r.Drain == nil || !r.Drain.DeleteAt.Equal(began.Add(c.want)) || r.Drain.Reason != plan.ReasonNotice):
+				case c.want > 0 && (r.Phase != fleet.Draining || r.Drain == nil || !r.Drain.DeleteAt.Equal(began.Add(c.want)) ||
+					r.Drain.Reason != plan.ReasonNotice):
 					t.Errorf("want it to drain for %s: %+v", c.want, r)
 				case c.want == 0 && r.Phase != fleet.Deleting && r.Phase != fleet.Deleted:
 					t.Errorf("want it to go at once: %+v", r)

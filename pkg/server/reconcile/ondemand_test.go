@@ -122,16 +122,18 @@ func TestOnDemandCreateThatFails(t *testing.T) {
 		want   fleet.Phase
 		calls  int
 	}{
-		"for good":                       {fault: fake.Fault{Err: provider.ErrInvalid}, faults: 1, want: fleet.Deleted, calls: 1},
-		"for good, without subnets":      {fault: fake.Fault{Err: provider.ErrInvalid}, plain: true, faults: 1, want: fleet.Deleted, calls: 1},
-		"no right":                       {fault: fake.Fault{Err: provider.ErrUnauthorized}, faults: 1, want: fleet.Deleted, calls: 1},
-		"one subnet is full":             {fault: fake.Fault{Err: provider.ErrNoCapacity}, faults: 1, want: fleet.Running, calls: 2},
-		"all subnets are full":           {fault: fake.Fault{Err: provider.ErrNoCapacity}, faults: 2, want: fleet.Deleted, calls: 2},
-		"throttled":                      {fault: fake.Fault{Err: provider.ErrThrottled}, faults: 3, want: fleet.Running, calls: 4},
-		"throttled, without subnets":     {fault: fake.Fault{Err: provider.ErrThrottled}, plain: true, faults: 3, want: fleet.Running, calls: 4},
-		"no answer":                      {fault: fake.Fault{Err: fake.ErrLost}, faults: 3, want: fleet.Running, calls: 4},
-		"made, but no answer":            {fault: fake.Fault{Err: fake.ErrLost, Applied: true}, faults: 1, want: fleet.Running, calls: 2},
-		"made, no answer, and no subnet": {fault: fake.Fault{Err: fake.ErrLost, Applied: true}, plain: true, faults: 1, want: fleet.Running, calls: 2},
+		"for good":                   {fault: fake.Fault{Err: provider.ErrInvalid}, faults: 1, want: fleet.Deleted, calls: 1},
+		"for good, without subnets":  {fault: fake.Fault{Err: provider.ErrInvalid}, plain: true, faults: 1, want: fleet.Deleted, calls: 1},
+		"no right":                   {fault: fake.Fault{Err: provider.ErrUnauthorized}, faults: 1, want: fleet.Deleted, calls: 1},
+		"one subnet is full":         {fault: fake.Fault{Err: provider.ErrNoCapacity}, faults: 1, want: fleet.Running, calls: 2},
+		"all subnets are full":       {fault: fake.Fault{Err: provider.ErrNoCapacity}, faults: 2, want: fleet.Deleted, calls: 2},
+		"throttled":                  {fault: fake.Fault{Err: provider.ErrThrottled}, faults: 3, want: fleet.Running, calls: 4},
+		"throttled, without subnets": {fault: fake.Fault{Err: provider.ErrThrottled}, plain: true, faults: 3, want: fleet.Running, calls: 4},
+		"no answer":                  {fault: fake.Fault{Err: fake.ErrLost}, faults: 3, want: fleet.Running, calls: 4},
+		"made, but no answer":        {fault: fake.Fault{Err: fake.ErrLost, Applied: true}, faults: 1, want: fleet.Running, calls: 2},
+		"made, no answer, and no subnet": {
+			fault: fake.Fault{Err: fake.ErrLost, Applied: true}, plain: true, faults: 1, want: fleet.Running, calls: 2,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
@@ -222,7 +224,8 @@ func TestOnDemandRecordOutlivesItsLeader(t *testing.T) {
 		if s.phase(r.ID) != fleet.Running || len(s.world.CreateCalls(r.ID)) != 1 {
 			t.Errorf("want it made: %s", s.dump())
 		}
-		if got, _ := s.bucket.get(late.ID); got.Phase != fleet.Deleted || got.Reason != plan.ReasonStray || len(s.world.CreateCalls(late.ID)) != 0 {
+		if got, _ := s.bucket.get(late.ID); got.Phase != fleet.Deleted || got.Reason != plan.ReasonStray ||
+			len(s.world.CreateCalls(late.ID)) != 0 {
 			t.Errorf("want it never made: %s", s.dump())
 		}
 		if s.phase(named.ID) != fleet.Running || len(s.world.CreateCalls(named.ID)) != 1 {

@@ -14,7 +14,7 @@ import (
 // orphans judges the VMs of ours that no record means.
 //
 // An orphan is deleted, but only after two sweeps saw it, a Get confirmed it, and its group runs at size without it: so a record that was
-// removed under a living agent is replaced first. More orphans than orphanLimit are not deleted: somebody is asked.
+// removed under a living agent is replaced first. More orphans than orphanLimit are not deleted: a person is asked.
 //
 // A lost bucket, or a server that was pointed at the wrong one, looks just like that, and there to create what seems to be missing would
 // be as wrong as to delete what seems to be too much. So when the VMs that had a record, or may have had one, exceed the limit (those
@@ -117,7 +117,7 @@ func (s *sweeper) removeOrphans(ctx context.Context, doomed []provider.VM) {
 	}
 }
 
-// removeOrphan deletes a VM that no record means, if it is still there and still nobody's.
+// removeOrphan deletes a VM that no record means, if it is still there and still without one.
 func (s *sweeper) removeOrphan(ctx context.Context, vm provider.VM) error {
 	free, err := s.cloud.deletes.take(ctx)
 	if err != nil {

@@ -77,8 +77,8 @@ func (l *launcher) create(ctx context.Context, x *launch, spec provider.Spec, re
 // askedFor reports whether a record's create may have been called already.
 func askedFor(r fleet.Instance) bool { return r.Provider.Subnet != "" || attempted(r) }
 
-// attempted tells so of an on-demand record where there are no subnets. It is written before anybody goes to the provider; the time of
-// its attempt is none, or that of its creation, until somebody does.
+// attempted tells so of an on-demand record where there are no subnets. It is written before the provider is asked; the time of
+// its attempt is none, or that of its creation, until then.
 func attempted(r fleet.Instance) bool {
 	at := r.Provider.CreateAttemptedAt
 	return r.OnDemand && at != nil && !at.Equal(r.CreatedAt)

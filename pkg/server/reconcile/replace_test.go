@@ -65,7 +65,11 @@ type unwatched struct{ provider.Provider }
 func withoutWatch(c *reconcile.Config) { c.Provider = unwatched{c.Provider} }
 
 func TestAllAgentsKilledAtOnce(t *testing.T) {
-	bubble(t, fake.Config{Boot: fake.Fixed(time.Second), Shutdown: fake.Fixed(time.Second), GetLatency: fake.Fixed(5 * time.Millisecond), ListLatency: fake.Fixed(5 * time.Millisecond)}, func(t *testing.T, s *shard) {
+	slow := fake.Config{
+		Boot: fake.Fixed(time.Second), Shutdown: fake.Fixed(time.Second),
+		GetLatency: fake.Fixed(5 * time.Millisecond), ListLatency: fake.Fixed(5 * time.Millisecond),
+	}
+	bubble(t, slow, func(t *testing.T, s *shard) {
 		const size = 40
 		s.bucket.latency = 5 * time.Millisecond
 		s.adjust = withoutWatch

@@ -91,7 +91,10 @@ func (w *wanted) edit(key fleet.GroupKey, change func(*fleet.Group)) {
 	defer w.mu.Unlock()
 	g, ok := w.groups[key]
 	if !ok {
-		g = fleet.Group{Key: key, Kind: "knd", Arch: "amd64", InstanceType: "small", Subnets: []string{"subnet-a", "subnet-b"}, Hashes: fleet.Hashes{Infra: "i1"}}
+		g = fleet.Group{
+			Key: key, Kind: "knd", Arch: "amd64", InstanceType: "small",
+			Subnets: []string{"subnet-a", "subnet-b"}, Hashes: fleet.Hashes{Infra: "i1"},
+		}
 	}
 	change(&g)
 	w.groups[key] = g

@@ -38,14 +38,14 @@ type subnets struct {
 	port   provider.SubnetCapacity // nil: the provider can't tell
 	asking chan struct{}           // holds one while a question is under way
 
-	mu      sync.Mutex
-	rooms   rooms
-	askedAt time.Time       // when the last question was answered, or failed
-	told    map[string]bool // subnets that were reported not to exist
+	mu       sync.Mutex
+	rooms    rooms
+	askedAt  time.Time       // when the last question was answered, or failed
+	reported map[string]bool // subnets that were reported not to exist
 }
 
 func newSubnets(t *term) *subnets {
-	s := &subnets{term: t, asking: make(chan struct{}, 1), rooms: rooms{refused: map[site]refusal{}}, told: map[string]bool{}}
+	s := &subnets{term: t, asking: make(chan struct{}, 1), rooms: rooms{refused: map[site]refusal{}}, reported: map[string]bool{}}
 	s.port, _ = t.cfg.Provider.(provider.SubnetCapacity)
 	return s
 }
@@ -189,7 +189,8 @@ func (s *subnets) ask(ctx context.Context, g fleet.Group) {
 		s.log.Warn("free addresses of subnets are not known", slog.Any("error", err))
 	}
 	for _, subnet := range s.answered(pools, free, err, time.Now()) {
-		s.fail(ctx, because(ReasonSubnet, fmt.Errorf("use subnet %s of server.subnet_pools: %w", subnet, provider.ErrNotFound)), fleet.GroupKey{}, "")
+		err := fmt.Errorf("use subnet %s of server.subnet_pools: %w", subnet, provider.ErrNotFound)
+		s.fail(ctx, because(ReasonSubnet, err), fleet.GroupKey{}, "")
 	}
 }
 
@@ -207,12 +208,12 @@ func (s *subnets) answered(asked []string, free map[string]int, err error, now t
 		n, ok := free[subnet]
 		if ok {
 			s.rooms.free[subnet] = max(0, n)
-			delete(s.told, subnet)
+			delete(s.reported, subnet)
 			continue
 		}
 		s.rooms.free[subnet] = -1
-		if !s.told[subnet] {
-			s.told[subnet] = true
+		if !s.reported[subnet] {
+			s.reported[subnet] = true
 			missing = append(missing, subnet)
 		}
 	}

@@ -23,7 +23,7 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	for n := range instances {
 		i := &instances[n]
 		// A record that an idempotency key names is wanted whenever it lands: a tombstone would make the key name a dead instance before
-		// anybody was answered. Nobody has acted on it, and its id makes no second one.
+		// the caller was answered. Nothing has acted on it, and its id makes no second one.
 		i.Stray = !i.Busy && i.Phase == fleet.Pending && i.RequestKey == "" && i.Epoch < l.cfg.Fence.Epoch() && !l.resumable[i.ID]
 	}
 	if !again.IsZero() {
@@ -37,10 +37,10 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 
 // join returns a group's records, and the creates that have begun and are not recorded yet, with what is known beyond them, in the order
 // of their ids; and when a step is due again that failed.
-func (o *observations) join(ledger Ledger, key fleet.GroupKey, begun []fleet.Instance, now time.Time) (all []plan.Instance, again time.Time) {
+func (o *observations) join(l Ledger, key fleet.GroupKey, begun []fleet.Instance, now time.Time) (all []plan.Instance, again time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	records := ledger.Group(key)
+	records := l.Group(key)
 	all = make([]plan.Instance, 0, len(records)+len(begun))
 	recorded := make(map[fleet.InstanceID]bool, len(begun))
 	for _, x := range begun {

@@ -36,7 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	}
 }
 
-var group = fleet.GroupKey{Tenant: "default", Name: "web"}
+func group() fleet.GroupKey { return fleet.GroupKey{Tenant: "default", Name: "web"} }
 
 // pending returns the n-th record.
 func pending(t *testing.T, n int) fleet.Instance {
@@ -46,7 +46,7 @@ func pending(t *testing.T, n int) fleet.Instance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fleet.Instance{ID: id, Tenant: group.Tenant, Group: group.Name, Phase: fleet.Pending, CreatedAt: at}
+	return fleet.Instance{ID: id, Tenant: group().Tenant, Group: group().Name, Phase: fleet.Pending, CreatedAt: at}
 }
 
 func created(t *testing.T, l reconcile.Ledger, n int) fleet.Instance {
@@ -74,7 +74,7 @@ func move(to fleet.Phase) func(*fleet.Instance) error {
 // expect fails unless the ledger shows exactly these instances, in every way, in these phases.
 func expect(t *testing.T, l reconcile.Ledger, want map[fleet.InstanceID]fleet.Phase) {
 	t.Helper()
-	for how, all := range map[string][]fleet.Instance{"Instances": l.Instances(), "Group": l.Group(group)} {
+	for how, all := range map[string][]fleet.Instance{"Instances": l.Instances(), "Group": l.Group(group())} {
 		if len(all) != len(want) {
 			t.Errorf("%s shows %d records, want %d", how, len(all), len(want))
 		}
@@ -89,7 +89,7 @@ func expect(t *testing.T, l reconcile.Ledger, want map[fleet.InstanceID]fleet.Ph
 			t.Errorf("Get shows %s as %q (%v), want %q", id, i.Phase, ok, phase)
 		}
 	}
-	if other := l.Group(fleet.GroupKey{Tenant: group.Tenant, Name: "db"}); len(other) != 0 {
+	if other := l.Group(fleet.GroupKey{Tenant: group().Tenant, Name: "db"}); len(other) != 0 {
 		t.Errorf("another group has %d records", len(other))
 	}
 }
