@@ -1,7 +1,7 @@
 // Package balance keeps the instances of groups registered with the targets of their load balancers, for one term of leadership. What is
 // registered is learned from the provider, and nothing is kept beyond the term.
 //
-// A Balancer has a lock of its own and calls nothing that belongs to others while it holds it.
+// A Balancer has a lock of its own. While it holds that it calls nothing of others, but to start a worker.
 package balance
 
 import (

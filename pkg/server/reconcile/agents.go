@@ -107,7 +107,7 @@ func (l *Loop) heard(id fleet.InstanceID, apply func(*observation, fleet.Instanc
 		l.schedule.markAt(r.GroupKey(), time.Now().Add(min(time.Duration(10*l.passTook.Load()), unhurriedMost)))
 		l.schedule.signal()
 	}
-	l.changed(r.GroupKey(), id)
+	l.cfg.Changed(r.GroupKey(), id)
 }
 
 // Health is what the loop knows of an instance's condition.

@@ -40,9 +40,7 @@ func (l *Loop) balance(ctx context.Context, v plan.View, defined bool) {
 	for n, i := range v.Instances {
 		members[n] = memberOf(i)
 	}
-	if again := l.balancer.Update(ctx, v.Group, defined, members, v.Now); !again.IsZero() {
-		l.schedule.markAt(v.Group.Key, again)
-	}
+	l.schedule.markAt(v.Group.Key, l.balancer.Update(ctx, v.Group, defined, members, v.Now))
 }
 
 func memberOf(i plan.Instance) balance.Member {

@@ -33,7 +33,7 @@ const ReasonCreateFailed = "create-failed"
 func (l *launcher) launch(ctx context.Context, x *launch) {
 	out, err := l.carryOut(ctx, x)
 	l.ended(x, out, time.Now())
-	l.changed(x.group.Key, x.record.ID)
+	l.cfg.Changed(x.group.Key, x.record.ID)
 	l.fail(ctx, err, x.group.Key, x.record.ID)
 }
 
@@ -58,7 +58,7 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 		if _, err := l.cfg.Ledger.Create(ctx, x.record); err != nil {
 			return unrecorded, because(ReasonStorage, fmt.Errorf("record instance %s: %w", x.record.ID, err))
 		}
-		l.changed(x.group.Key, x.record.ID) // it is one of the group's from here on, however long the provider takes
+		l.cfg.Changed(x.group.Key, x.record.ID) // it is one of the group's from here on, however long the provider takes
 	}
 	l.announce(x, time.Now())
 	asked := time.Now()
@@ -132,7 +132,6 @@ func (l *launcher) abandon(ctx context.Context, x *launch, err error) (outcome, 
 		return unclear, err
 	}
 	if e := l.records.move(ctx, x.record.ID, fleet.Deleted, ReasonCreateFailed, nil); e != nil {
-		l.doubtRecord(x, true)
 		return unclear, errors.Join(err, e)
 	}
 	return unmade, err
@@ -144,19 +143,16 @@ func (l *launcher) unrecorded(v plan.View) []*launch {
 	if forgot {
 		l.schedule.mark(v.Group.Key) // the view still had them
 	}
-	var again []*launch
-	for _, x := range wanted {
+	return slices.DeleteFunc(wanted, func(x *launch) bool {
 		due := x.retryAt
 		if v.CreateNotBefore.After(due) {
 			due = v.CreateNotBefore
 		}
 		if due.After(v.Now) {
 			l.schedule.markAt(v.Group.Key, due)
-			continue
 		}
-		again = append(again, x)
-	}
-	return again
+		return due.After(v.Now)
+	})
 }
 
 // stillWanted returns the group's creates that wait for another try of their record and that the group would ask for now, the oldest

@@ -43,7 +43,7 @@ func (l *Loop) remove(ctx context.Context, a plan.Action) error {
 	if !ok || r.Phase != fleet.Deleting {
 		return nil
 	}
-	l.changed(r.GroupKey(), a.ID) // its streams are to be cut now, not when the provider has answered
+	l.cfg.Changed(r.GroupKey(), a.ID) // its streams are to be cut now, not when the provider has answered
 	g, _ := l.cfg.Groups.Group(r.GroupKey())
 	l.balancer.Deregister(ctx, g, r) // before its machine goes
 	l.lookOnce(ctx, r)

@@ -200,7 +200,6 @@ func (l *Loop) Reconfigure(t Tuning, swap func()) error {
 	default: // it is about to look
 	}
 	l.markAll()
-	l.schedule.signal()
 	return nil
 }
 

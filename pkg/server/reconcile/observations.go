@@ -145,19 +145,19 @@ func (o *observations) finish(key fleet.GroupKey, id fleet.InstanceID, err error
 	return repeated
 }
 
-// beginCreate begins a create, if a step may begin, and tells how the instance was lost that it replaces.
-func (o *observations) beginCreate(id, replaces fleet.InstanceID, now time.Time) (of loss, ok bool) {
-	o.with(id, func(b *observation) {
+// beginCreate begins a create, if a step may begin, and notes how the instance was lost that it replaces.
+func (o *observations) beginCreate(x *launch, now time.Time) (ok bool) {
+	o.with(x.record.ID, func(b *observation) {
 		if ok = !b.isBusy(now); !ok {
 			return
 		}
 		b.busy, b.attemptedAt = true, now
-		if lost := o.instances[replaces]; lost != nil && lost.loss != nil {
+		if lost := o.instances[x.replaces]; lost != nil && lost.loss != nil {
 			lost.loss.replaced = true
-			of = *lost.loss
+			x.loss = *lost.loss
 		}
 	})
-	return of, ok
+	return ok
 }
 
 // replace chooses the lost instances that the creates of a pass stand in for, the first lost first. A tombstone is one of them only if

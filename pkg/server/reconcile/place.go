@@ -141,14 +141,9 @@ func (l *launcher) rewrite(ctx context.Context, x *launch, change func(*fleet.In
 	if err == nil && r.ID == "" {
 		err = errMovedOn
 	}
-	l.doubtRecord(x, err != nil)
+	l.observed.with(x.record.ID, func(b *observation) { b.recordDoubtful = err != nil })
 	if err != nil {
 		return because(ReasonStorage, fmt.Errorf("write the subnet of instance %s: %w", x.record.ID, err))
 	}
 	return nil
-}
-
-// doubtRecord notes whether the record may be another than the one in memory.
-func (l *launcher) doubtRecord(x *launch, doubtful bool) {
-	l.observed.with(x.record.ID, func(b *observation) { b.recordDoubtful = doubtful })
 }

@@ -211,7 +211,7 @@ func (p *poller) answered(ctx context.Context, q *questions, answers []answer) {
 	p.mu.Unlock()
 	p.schedule.signal()
 	for _, r := range changed {
-		p.changed(r.GroupKey(), r.ID)
+		p.cfg.Changed(r.GroupKey(), r.ID)
 	}
 	if began { // once, not for every repetition
 		p.fail(ctx, because(ReasonProvider, fmt.Errorf("ask for the state of %d VMs: %w", len(answers), failed)), fleet.GroupKey{}, "")
@@ -298,6 +298,6 @@ func (s *sweeper) event(e provider.Event) {
 	}
 	now := time.Now()
 	if s.observed.see(r, answer{vm: e.VM, found: true, asked: now}, now) {
-		s.changed(r.GroupKey(), r.ID)
+		s.cfg.Changed(r.GroupKey(), r.ID)
 	}
 }

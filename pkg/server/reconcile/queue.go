@@ -166,15 +166,11 @@ func (l *launcher) start(ctx context.Context, x *launch, now time.Time) {
 		}
 		x.record = r
 	}
-	lost, ok := l.observed.beginCreate(x.record.ID, x.replaces, now)
-	if !ok {
+	if !l.observed.beginCreate(x, now) {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !lost.at.IsZero() {
-		x.loss = lost
-	}
 	x.active, x.counted = true, true
 	l.begun[x.record.ID] = x
 	l.creating++

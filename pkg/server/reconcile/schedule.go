@@ -38,11 +38,13 @@ func (s *schedule) markOne(key fleet.GroupKey) {
 	}
 }
 
-// markAt asks for a pass of a group at t, if none is to come sooner.
+// markAt asks for a pass of a group at t, unless that is none, or one is to come sooner.
 func (s *schedule) markAt(key fleet.GroupKey, t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.later.add(key, t)
+	if !t.IsZero() {
+		s.later.add(key, t)
+	}
 }
 
 // signal wakes the deciding goroutine.

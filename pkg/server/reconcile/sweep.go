@@ -213,7 +213,7 @@ func (s *sweeper) goOn(held string) {
 	if lifted {
 		s.markAll()
 		s.log.Info("the records account for the VMs again, going on")
-		s.changed(fleet.GroupKey{}, "")
+		s.cfg.Changed(fleet.GroupKey{}, "")
 	}
 }
 
@@ -307,7 +307,7 @@ func (s *sweeper) confirm(ctx context.Context, suspects []provider.Ref) {
 			continue
 		}
 		if r, ok := s.cfg.Ledger.Get(a.id); ok && s.observed.see(r, a, time.Now()) {
-			s.changed(r.GroupKey(), r.ID)
+			s.cfg.Changed(r.GroupKey(), r.ID)
 		}
 	}
 }

@@ -28,6 +28,9 @@ type term struct {
 }
 
 func newTerm(cfg Config) *term {
+	if cfg.Changed == nil {
+		cfg.Changed = func(fleet.GroupKey, fleet.InstanceID) {}
+	}
 	t := &term{cfg: cfg, log: cfg.Logger, schedule: newSchedule()}
 	tuning := cfg.tuning()
 	t.tuning.Store(&tuning)
@@ -39,12 +42,6 @@ func newTerm(cfg Config) *term {
 }
 
 func (t *term) requestTimeout() time.Duration { return t.tuning.Load().RequestTimeout }
-
-func (t *term) changed(key fleet.GroupKey, id fleet.InstanceID) {
-	if t.cfg.Changed != nil {
-		t.cfg.Changed(key, id)
-	}
-}
 
 // markAll has every group decided anew that is defined or has records.
 func (t *term) markAll() {
@@ -59,9 +56,7 @@ func (t *term) markAll() {
 func (t *term) work(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, now time.Time, step func() error) {
 	ok, notBefore := t.observed.begin(key, id, now)
 	if !ok {
-		if !notBefore.IsZero() {
-			t.schedule.markAt(key, notBefore)
-		}
+		t.schedule.markAt(key, notBefore)
 		return
 	}
 	t.workers.Go(func() {
@@ -74,7 +69,7 @@ func (t *term) work(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID
 		case repeated:
 			return // it was reported, and lasts
 		}
-		t.changed(key, id)
+		t.cfg.Changed(key, id)
 		t.fail(ctx, err, key, id)
 	})
 }

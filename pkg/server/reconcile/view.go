@@ -26,9 +26,7 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 		// the caller was answered. Nothing has acted on it, and its id makes no second one.
 		i.Stray = !i.Busy && i.Phase == fleet.Pending && i.RequestKey == "" && i.Epoch < l.cfg.Fence.Epoch() && !l.resumable[i.ID]
 	}
-	if !again.IsZero() {
-		l.schedule.markAt(key, again)
-	}
+	l.schedule.markAt(key, again)
 	return plan.View{
 		Now: now, Group: g, Settings: l.cfg.Groups.Settings(), Instances: instances,
 		Takeover: *l.takeover.Load(), CreateNotBefore: notBefore,
@@ -42,9 +40,9 @@ func (o *observations) join(l Ledger, key fleet.GroupKey, begun []fleet.Instance
 	defer o.mu.Unlock()
 	records := l.Group(key)
 	all = make([]plan.Instance, 0, len(records)+len(begun))
-	recorded := make(map[fleet.InstanceID]bool, len(begun))
+	unrecorded := make(map[fleet.InstanceID]fleet.Instance, len(begun))
 	for _, x := range begun {
-		recorded[x.ID] = false
+		unrecorded[x.ID] = x
 	}
 	for _, r := range records {
 		i := plan.Instance{Instance: r}
@@ -54,15 +52,11 @@ func (o *observations) join(l Ledger, key fleet.GroupKey, begun []fleet.Instance
 				again = sooner(again, b.quietUntil)
 			}
 		}
-		if _, ok := recorded[r.ID]; ok {
-			recorded[r.ID] = true
-		}
+		delete(unrecorded, r.ID)
 		all = append(all, i)
 	}
-	for _, x := range begun {
-		if !recorded[x.ID] {
-			all = append(all, plan.Instance{Instance: x, Busy: true})
-		}
+	for _, x := range unrecorded {
+		all = append(all, plan.Instance{Instance: x, Busy: true})
 	}
 	byID := func(a, b plan.Instance) int { return strings.Compare(string(a.ID), string(b.ID)) }
 	if !slices.IsSortedFunc(all, byID) {
