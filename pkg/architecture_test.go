@@ -41,13 +41,13 @@ func rooms() map[string][]string {
 		"pkg/secrets":         {"pkg/object", "pkg/pki"},
 		"pkg/server/election": {"pkg/object"},
 		"pkg/server/ledger":   {"pkg/fleet", "pkg/object", "pkg/record"},
-		"pkg/rpc":             {"pkg/pki", proto},
+		"pkg/rpc":             {"pkg/pki", "pkg/retry", proto},
 
 		"pkg/server/balance":   {"pkg/fleet", "pkg/provider", "pkg/retry"},
 		"pkg/server/reconcile": {"pkg/fleet", "pkg/server/balance", "pkg/server/plan", "pkg/provider", "pkg/retry"},
-		"pkg/agent":            {"pkg/agent/spot", "pkg/files", "pkg/fleet", "pkg/pki", "pkg/rpc", proto},
-		"pkg/agent/spot":       {"pkg/fleet"},
-		"pkg/admin":            {"pkg/fleet", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/rpc", "pkg/secrets", proto},
+		"pkg/agent":            {"pkg/agent/spot", "pkg/files", "pkg/fleet", "pkg/pki", "pkg/retry", "pkg/rpc", proto},
+		"pkg/agent/spot":       {"pkg/fleet", "pkg/retry"},
+		"pkg/admin":            {"pkg/fleet", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/retry", "pkg/rpc", "pkg/secrets", proto},
 		"pkg/admin/cli":        {"pkg/admin", "pkg/config", "pkg/fleet", "pkg/secrets"},
 
 		"pkg/server/delivery":     {"pkg/config", "pkg/files", "pkg/fleet", "pkg/server/ledger", "pkg/object", "pkg/pki"},
@@ -74,7 +74,7 @@ func rooms() map[string][]string {
 		"pkg/dev/stack": {"pkg/config", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/retry"},
 
 		"cmd/nstance-server": {"pkg/server"},
-		"cmd/nstance-agent":  {"pkg/agent", "pkg/rpc"},
+		"cmd/nstance-agent":  {"pkg/agent", "pkg/retry", "pkg/rpc"},
 		"cmd/nstance-admin":  {"pkg/admin/cli"},
 		"cmd/dev":            {"pkg/dev/stack"},
 		"cmd/dev-s3":         {"pkg/dev/s3"},

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/nstance/nstance/pkg/agent"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
@@ -60,9 +61,9 @@ func serve(config agent.Config) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	if err := agent.Run(ctx, config); err != nil {
-		wait := rpc.Backoff(4, rpc.MaxBackoff, mathrand.Float64)
+		wait := rpc.Backoff().Draw(5, mathrand.Float64)
 		config.Logger.LogAttrs(ctx, slog.LevelError, "the agent can't run", slog.Any("error", err), slog.Duration("exit_in", wait))
-		_ = rpc.Sleep(ctx, wait) // asked to stop meanwhile: all the better
+		_ = retry.Wait(ctx, wait) // asked to stop meanwhile: all the better
 		return 1
 	}
 	return 0

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	"google.golang.org/grpc/codes"
 )
@@ -40,8 +41,6 @@ const (
 const (
 	// maxDrains bounds the drains under way.
 	maxDrains = 8
-	// drainRetry is the longest wait before a failed drain is tried again.
-	drainRetry = 30 * time.Second
 )
 
 // Drain follows the draining instances of the shards, takes the work off each
@@ -166,7 +165,9 @@ func (d *drainer) finish() {
 // drain takes the work off one instance and acknowledges it, for as long as the
 // context drains says that the instance drains.
 func (d *drainer) drain(ctx, drains context.Context, i Instance) {
-	for failures := 0; ; failures++ {
+	backoff := rpc.Backoff()
+	backoff.First = 8 * time.Second // the command of a drain is no cheap call
+	for failures := 1; ; failures++ {
 		select {
 		case d.slots <- struct{}{}:
 		case <-drains.Done():
@@ -190,7 +191,7 @@ func (d *drainer) drain(ctx, drains context.Context, i Instance) {
 			d.giveUp(err)
 			return
 		}
-		if rpc.Sleep(drains, rpc.Backoff(failures+3, drainRetry, rand.Float64)) != nil {
+		if retry.Wait(drains, backoff.Draw(failures, rand.Float64)) != nil {
 			return
 		}
 	}

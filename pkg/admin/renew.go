@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -83,7 +84,7 @@ func (c *Client) keepIdentity(ctx context.Context, shards []Shard) {
 	}
 	for n := 0; ; n++ {
 		c.renewFirst(ctx, shards[n%len(shards)]) // any shard's leader can
-		if rpc.Sleep(ctx, id.nextLook()) != nil {
+		if retry.Wait(ctx, id.nextLook()) != nil {
 			return
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // WaitGroup waits until the group runs exactly as many instances as it wants and
@@ -29,10 +31,8 @@ func (c *Client) WaitGroup(ctx context.Context, shard Shard, key string, progres
 			draining, err = c.drainingOf(ctx, shard, key)
 			return g, draining, err
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Wait(ctx, waitInterval) != nil {
 			return last, nil, unfinished(shard, last, ctx.Err())
-		case <-time.After(waitInterval):
 		}
 	}
 }

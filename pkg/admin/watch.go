@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
@@ -116,7 +117,7 @@ func (w watch) run(ctx context.Context) error {
 	}
 	defer conn.Close()
 	w.client.renewFirst(ctx, w.shard)
-	for failures, hops, streams := 0, 0, 0; ; failures++ {
+	for failures, hops, streams := 1, 0, 0; ; failures++ {
 		target, err := conn.Target()
 		if err != nil {
 			return &ShardError{Shard: w.shard.ID, Err: err}
@@ -140,9 +141,9 @@ func (w watch) run(ctx context.Context) error {
 		}
 		w.see(Event{Kind: EventLost, Shard: w.shard.ID, Of: w.of, Error: failure.Error()})
 		if hops = 0; time.Since(began) > steadyAfter {
-			failures = 0
+			failures = 1
 		}
-		if rpc.Sleep(ctx, rpc.Backoff(failures, rpc.MaxBackoff, rand.Float64)) != nil {
+		if retry.Wait(ctx, rpc.Backoff().Draw(failures, rand.Float64)) != nil {
 			return nil
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -97,8 +98,8 @@ func Hold(ctx context.Context, c HoldConfig) {
 		if c.Now().Sub(began) >= steadyAfter {
 			failures = 0
 		}
-		h.pause(ctx, failures, err)
 		failures++
+		h.pause(ctx, failures, err)
 	}
 }
 
@@ -119,13 +120,13 @@ func (h *holder) observe(e Event) {
 	}
 }
 
-// hurry bounds the wait for the next connection by the time between two reports:
+// pause waits before the next connection, for no longer than between two reports:
 // the server counts the reports that are missing, and a longer wait would make a
 // healthy machine look dead.
-func (h *holder) hurry() time.Duration { return min(rpc.MaxBackoff, h.ReportInterval) }
-
 func (h *holder) pause(ctx context.Context, failures int, err error) {
-	wait := rpc.Backoff(failures, h.hurry(), h.Random)
+	backoff := rpc.Backoff()
+	backoff.Limit = min(backoff.Limit, h.ReportInterval)
+	wait := backoff.Draw(failures, h.Random)
 	level := slog.LevelWarn
 	if rpc.Revoked(err) || h.Expired != nil && h.Expired() {
 		wait += revokedWait
@@ -133,7 +134,7 @@ func (h *holder) pause(ctx context.Context, failures int, err error) {
 	}
 	h.Logger.LogAttrs(ctx, level, "lost the server", slog.Any("error", err), slog.Duration("retry_in", wait))
 	// Cut short by the context's end, which the caller looks at itself.
-	_ = rpc.Sleep(ctx, wait)
+	_ = retry.Wait(ctx, wait)
 }
 
 // connect holds the streams on the current connection until the report stream
@@ -168,7 +169,7 @@ func (h *holder) connect(ctx context.Context) (followed bool, err error) {
 // leader is elsewhere. A server that does not serve the stream is not asked
 // twice.
 func (h *holder) side(ctx context.Context, cut context.CancelCauseFunc, name, server string, read func(ctx context.Context, opened func()) error) {
-	for failures := 0; ; failures++ {
+	for failures := 1; ; failures++ {
 		began := h.Now()
 		err := read(ctx, func() { h.observe(Event{Kind: StreamOpened, Stream: name, Server: server}) })
 		if ctx.Err() != nil {
@@ -184,9 +185,9 @@ func (h *holder) side(ctx context.Context, cut context.CancelCauseFunc, name, se
 		}
 		h.observe(Event{Kind: StreamClosed, Stream: name, Server: server, Err: err})
 		if h.Now().Sub(began) >= steadyAfter {
-			failures = 0
+			failures = 1
 		}
-		if rpc.Sleep(ctx, rpc.Backoff(failures, rpc.MaxBackoff, h.Random)) != nil {
+		if retry.Wait(ctx, rpc.Backoff().Draw(failures, h.Random)) != nil {
 			return
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nstance/nstance/pkg/files"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -80,7 +81,7 @@ func (h *holder) answerInBackground(ctx context.Context, service nstancev1.Agent
 // of them or ctx ends.
 func (h *holder) answerKeys(ctx context.Context, service nstancev1.AgentServiceClient, requests []*nstancev1.KeyRequest) {
 	var handedIn map[string]string
-	for failures := 0; ; failures++ {
+	for failures := 1; ; failures++ {
 		public, err := h.Keys.Public(requests)
 		if !maps.Equal(public, handedIn) {
 			submitted := submit(ctx, service, public)
@@ -92,9 +93,9 @@ func (h *holder) answerKeys(ctx context.Context, service nstancev1.AgentServiceC
 		if err == nil || ctx.Err() != nil || status.Code(err) == codes.Unimplemented {
 			return
 		}
-		wait := rpc.Backoff(failures, rpc.MaxBackoff, h.Random)
+		wait := rpc.Backoff().Draw(failures, h.Random)
 		h.Logger.LogAttrs(ctx, slog.LevelWarn, "could not hand in the public keys yet", slog.Any("error", err), slog.Duration("retry_in", wait))
-		if rpc.Sleep(ctx, wait) != nil {
+		if retry.Wait(ctx, wait) != nil {
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nstance/nstance/pkg/files"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -47,10 +48,10 @@ func (h *holder) readFiles(service nstancev1.AgentServiceClient) func(context.Co
 				continue
 			}
 			// The server hears of it at once and may send the same at once.
-			if err := rpc.Sleep(ctx, rpc.Backoff(failures, rpc.MaxBackoff, h.Random)); err != nil {
-				return err
-			}
 			failures++
+			if retry.Wait(ctx, rpc.Backoff().Draw(failures, h.Random)) != nil {
+				return ctx.Err()
+			}
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -46,14 +47,14 @@ func (a *agent) register(ctx context.Context, client *rpc.Client) error {
 			hops++
 			continue
 		}
-		wait := rpc.Backoff(failures, rpc.MaxBackoff, a.config.Random)
+		failures++
+		wait := rpc.Backoff().Draw(failures, a.config.Random)
 		a.tracker.failed(StateRegistering, err)
 		a.config.Logger.LogAttrs(ctx, slog.LevelWarn, "could not register yet", slog.Any("error", err), slog.Duration("retry_in", wait))
-		if err := rpc.Sleep(ctx, wait); err != nil {
-			return err
+		if retry.Wait(ctx, wait) != nil {
+			return ctx.Err()
 		}
 		hops = 0
-		failures++
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -38,7 +39,7 @@ func renewAt(cert *x509.Certificate, spread float64) time.Time {
 // failures says.
 func retryAfter(cert *x509.Certificate, failures int, spread float64) time.Duration {
 	first := min(max(pki.Life(cert)/300, renewRetryMin), renewRetry)
-	wait := min(first<<min(failures, 10), lookMost)
+	wait := retry.Backoff{First: first, Limit: min(first<<10, lookMost)}.Delay(failures + 1)
 	return wait/2 + time.Duration(spread*float64(wait/2))
 }
 
@@ -56,7 +57,7 @@ func (a *agent) keepCertificate(ctx context.Context, client *rpc.Client) {
 		left := renewAt(cert, spread).Sub(a.config.Now())
 		if left > 0 {
 			failures = 0
-			_ = rpc.Sleep(ctx, min(left, lookMost)) // fails when ctx ends, which ends the loop
+			_ = retry.Wait(ctx, min(left, lookMost)) // fails when ctx ends, which ends the loop
 			continue
 		}
 		wait := retryAfter(cert, failures, a.config.Random())
@@ -70,7 +71,7 @@ func (a *agent) keepCertificate(ctx context.Context, client *rpc.Client) {
 			spread = a.config.Random()
 			a.renewed(ctx, client)
 		}
-		_ = rpc.Sleep(ctx, wait)
+		_ = retry.Wait(ctx, wait)
 	}
 }
 

@@ -81,22 +81,23 @@ func TestBackoff(t *testing.T) {
 	low, high := func() float64 { return 0 }, func() float64 { return 0.999999 }
 	bounds := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, 10 * time.Second}
 	for attempt, bound := range bounds {
-		if got := rpc.Backoff(attempt, rpc.MaxBackoff, low); got != 200*time.Millisecond {
+		if got := rpc.Backoff().Draw(attempt+1, low); got != 200*time.Millisecond {
 			t.Errorf("attempt %d waits at least %s", attempt, got)
 		}
-		if got := rpc.Backoff(attempt, rpc.MaxBackoff, high); got > bound || got < bound-time.Millisecond {
+		if got := rpc.Backoff().Draw(attempt+1, high); got > bound || got < bound-time.Millisecond {
 			t.Errorf("attempt %d waits at most %s, want %s", attempt, got, bound)
 		}
 	}
 	for _, attempt := range []int{-1, 63, 64, 1 << 30} {
-		if got := rpc.Backoff(attempt, rpc.MaxBackoff, high); got < 200*time.Millisecond || got > 10*time.Second {
+		if got := rpc.Backoff().Draw(attempt+1, high); got < 200*time.Millisecond || got > 10*time.Second {
 			t.Errorf("attempt %d waits %s", attempt, got)
 		}
 	}
-	if got := rpc.Backoff(9, 2*time.Second, high); got > 2*time.Second || got < 1900*time.Millisecond {
-		t.Errorf("a client in a hurry waits %s, want just under 2s", got)
+	short := rpc.Backoff()
+	if short.Limit = 2 * time.Second; short.Draw(10, high) > 2*time.Second || short.Draw(10, high) < 1900*time.Millisecond {
+		t.Errorf("with a limit of 2s a client waits %s, want just under it", short.Draw(10, high))
 	}
-	if got := rpc.Backoff(0, 0, high); got != 200*time.Millisecond {
-		t.Errorf("the shortest wait is %s, want 200ms", got)
+	if short.Limit = 0; short.Draw(1, high) != 200*time.Millisecond {
+		t.Errorf("the shortest wait is %s, want 200ms", short.Draw(1, high))
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
+
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // clientMaxReceive is the largest answer that a client takes: a listing of every
@@ -164,11 +166,11 @@ func (c *Client) Do(ctx context.Context, call func(context.Context, grpc.ClientC
 		if asked++; asked%len(c.config.Addrs) != 0 {
 			continue
 		}
-		if err := Sleep(ctx, Backoff(rounds, MaxBackoff, c.config.Random)); err != nil {
-			return fmt.Errorf("no leader answered at %v: %w: %w", c.config.Addrs, err, last)
+		rounds++
+		if retry.Wait(ctx, Backoff().Draw(rounds, c.config.Random)) != nil {
+			return fmt.Errorf("no leader answered at %v: %w: %w", c.config.Addrs, ctx.Err(), last)
 		}
 		hops = 0
-		rounds++
 	}
 }
 
@@ -220,16 +222,4 @@ func (c *Client) dial(addr string) (*grpc.ClientConn, error) {
 		options = append(options, grpc.WithContextDialer(c.config.Dialer))
 	}
 	return grpc.NewClient("passthrough:///"+addr, options...)
-}
-
-// Sleep waits for d, or until ctx ends, whose error it then returns.
-func Sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // Config is what Watch needs.
@@ -91,7 +92,8 @@ type watch struct {
 // Who is told which cloud it is asks until it answers.
 func (w *watch) find(ctx context.Context, clouds []cloud) cloud {
 	began := w.Now()
-	for wait := searchMin; len(clouds) > 0; wait = min(2*wait, searchMax) {
+	backoff := retry.Backoff{First: searchMin, Limit: searchMax}
+	for n := 1; len(clouds) > 0; n++ {
 		for _, c := range clouds {
 			reclaimable, err := c.reclaimable(ctx)
 			switch {
@@ -112,7 +114,7 @@ func (w *watch) find(ctx context.Context, clouds []cloud) cloud {
 			w.Logger.LogAttrs(ctx, slog.LevelDebug, "found no metadata service: nobody announces the end of this machine")
 			return nil
 		}
-		if !pause(ctx, wait) {
+		if retry.Wait(ctx, backoff.Delay(n)) != nil {
 			return nil
 		}
 	}
@@ -146,7 +148,7 @@ func (w *watch) poll(ctx context.Context, c cloud) {
 				return
 			}
 		}
-		if !pause(ctx, w.Interval) {
+		if retry.Wait(ctx, w.Interval) != nil {
 			return
 		}
 	}
@@ -161,16 +163,4 @@ func (w *watch) complain(ctx context.Context, c cloud, err error) {
 	w.complained = now
 	w.Logger.LogAttrs(ctx, slog.LevelWarn, "can't ask the provider's metadata service about the end of this machine: trying on",
 		slog.String("provider", c.name()), slog.Any("error", err))
-}
-
-// pause reports whether ctx still lasts after d.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
