@@ -41,11 +41,12 @@ func rooms() map[string][]string {
 		"pkg/secrets":         {"pkg/object", "pkg/pki"},
 		"pkg/server/election": {"pkg/object"},
 		"pkg/server/ledger":   {"pkg/fleet", "pkg/object", "pkg/record"},
+		"pkg/identity":        {"pkg/pki", "pkg/retry"},
 		"pkg/rpc":             {"pkg/pki", "pkg/retry", proto},
 
 		"pkg/server/balance":   {"pkg/fleet", "pkg/provider", "pkg/retry"},
 		"pkg/server/reconcile": {"pkg/fleet", "pkg/server/balance", "pkg/server/plan", "pkg/provider", "pkg/retry"},
-		"pkg/agent":            {"pkg/agent/spot", "pkg/files", "pkg/fleet", "pkg/pki", "pkg/retry", "pkg/rpc", proto},
+		"pkg/agent":            {"pkg/agent/spot", "pkg/files", "pkg/fleet", "pkg/identity", "pkg/pki", "pkg/retry", "pkg/rpc", proto},
 		"pkg/agent/spot":       {"pkg/fleet", "pkg/retry"},
 		"pkg/admin":            {"pkg/fleet", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/retry", "pkg/rpc", "pkg/secrets", proto},
 		"pkg/admin/cli":        {"pkg/admin", "pkg/config", "pkg/fleet", "pkg/secrets"},

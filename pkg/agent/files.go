@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nstance/nstance/pkg/files"
+	"github.com/nstance/nstance/pkg/identity"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -43,7 +44,7 @@ func (a *agent) keys() Keys {
 		return nil
 	}
 	return &keyring{
-		store:   store{dir: a.config.KeysDir, mode: a.config.KeysMode},
+		dir:     identity.Files{Dir: a.config.KeysDir, Mode: a.config.KeysMode},
 		entropy: a.config.Entropy, now: a.config.Now, logger: a.config.Logger,
 	}
 }

@@ -17,13 +17,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nstance/nstance/pkg/identity"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 // keyring is a directory of keys: {name}.key is a private key (PKCS #8, PEM), and
 // {name}.pub its public key (PKIX, PEM). Private keys never leave it.
 type keyring struct {
-	store   store
+	dir     identity.Files
 	entropy io.Reader
 	now     func() time.Time
 	logger  *slog.Logger
@@ -38,7 +39,7 @@ const maxKeyFiles = 512
 func (k *keyring) Public(requests []*nstancev1.KeyRequest) (map[string]string, error) {
 	// Services that run as another user read their keys as the group's, as far as
 	// the keys' mode lets them.
-	if err := os.MkdirAll(k.store.dir, 0o750); err != nil {
+	if err := os.MkdirAll(k.dir.Dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the keys directory: %w", err)
 	}
 	public := make(map[string]string, len(requests))
@@ -67,9 +68,9 @@ func (k *keyring) one(name string, algorithm nstancev1.KeyAlgorithm) (public []b
 		return nil, err
 	}
 	public = pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
-	there, err := k.store.read(name + ".pub")
+	there, err := k.dir.Read(name + ".pub")
 	if err == nil && !bytes.Equal(there, public) {
-		err = k.store.write(name+".pub", public, k.store.mode, true)
+		err = k.dir.Write(name+".pub", public, k.dir.Mode)
 	}
 	return public, err
 }
@@ -78,7 +79,7 @@ func (k *keyring) one(name string, algorithm nstancev1.KeyAlgorithm) (public []b
 // can't be understood or is of another kind would keep the machine without a
 // certificate for ever, so it is put aside, where a person finds it.
 func (k *keyring) load(name string, algorithm nstancev1.KeyAlgorithm) (crypto.Signer, error) {
-	data, err := k.store.read(name + ".key")
+	data, err := k.dir.Read(name + ".key")
 	if err != nil || data == nil {
 		return nil, err
 	}
@@ -94,8 +95,8 @@ func (k *keyring) load(name string, algorithm nstancev1.KeyAlgorithm) (crypto.Si
 	}
 	aside := fmt.Sprintf("%s.key.bad-%s", name, k.now().UTC().Format("20060102T150405.000000000"))
 	k.logger.LogAttrs(context.Background(), slog.LevelError, "a private key can't be used: making another",
-		slog.String("key", k.store.path(name+".key")), slog.String("kept_as", aside), slog.Any("error", err))
-	return nil, errors.Join(os.Rename(k.store.path(name+".key"), k.store.path(aside)), k.store.sync())
+		slog.String("key", k.dir.Path(name+".key")), slog.String("kept_as", aside), slog.Any("error", err))
+	return nil, k.dir.Rename(name+".key", aside)
 }
 
 func (k *keyring) make(name string, algorithm nstancev1.KeyAlgorithm) (crypto.Signer, error) {
@@ -110,14 +111,14 @@ func (k *keyring) make(name string, algorithm nstancev1.KeyAlgorithm) (crypto.Si
 	if err != nil {
 		return nil, err
 	}
-	return key, k.store.write(name+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), k.store.mode, true)
+	return key, k.dir.Write(name+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), k.dir.Mode)
 }
 
 // room reports that a server has asked for more keys than a machine can need.
 func (k *keyring) room() error {
-	entries, err := os.ReadDir(k.store.dir)
+	entries, err := os.ReadDir(k.dir.Dir)
 	if err == nil && len(entries) >= maxKeyFiles {
-		err = fmt.Errorf("%s has %d files: not making more keys until some are removed", k.store.dir, len(entries))
+		err = fmt.Errorf("%s has %d files: not making more keys until some are removed", k.dir.Dir, len(entries))
 	}
 	return err
 }

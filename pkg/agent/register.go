@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/identity"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -24,22 +24,18 @@ const registerTimeout = 30 * time.Second
 // register trades the nonce and the key for a certificate, and returns when it
 // is stored. Whatever may pass is tried again until ctx ends; the nonce's own
 // life ends it at the latest, because the server then refuses it. The error is a
-// finalError for a refusal, a storeError for trouble with the directory, and
-// ctx's otherwise.
+// finalError for a refusal, an identity.LocalError for trouble with the directory,
+// and ctx's otherwise.
 func (a *agent) register(ctx context.Context, client *rpc.Client) error {
-	request, err := a.registration()
-	if err != nil {
-		return err
-	}
 	for failures, hops := 0, 0; ; {
-		followed, err := a.ask(ctx, client, request)
-		var stored *storeError
+		followed, err := a.requestCertificate(ctx, client)
+		var local *identity.LocalError
 		switch {
 		case err == nil:
-			return nil
+			return a.spend() // last: until then it was the only way to a certificate
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.As(err, &stored):
+		case errors.As(err, &local):
 			return err
 		case refused(err) || status.Code(err) == codes.NotFound && a.nonceEnded():
 			return &finalError{fmt.Errorf("the server refused the registration nonce: %w", err)}
@@ -58,37 +54,35 @@ func (a *agent) register(ctx context.Context, client *rpc.Client) error {
 	}
 }
 
-func (a *agent) registration() (*nstancev1.RegisterAgentRequest, error) {
-	public, err := pki.EncodePublicKey(pki.PublicKey(a.identity.key))
-	if err != nil {
-		return nil, err
-	}
-	return &nstancev1.RegisterAgentRequest{
-		Nonce:     a.identity.nonce,
-		PublicKey: string(public),
-		Hostname:  a.config.Hostname,
-		Ips:       a.config.ips(),
-	}, nil
+// requestCertificate makes one attempt.
+func (a *agent) requestCertificate(ctx context.Context, client *rpc.Client) (followed bool, err error) {
+	err = a.Obtain(ctx, func(ctx context.Context, publicKey string) (issued identity.Issued, err error) {
+		issued, followed, err = a.askFirst(ctx, client, publicKey)
+		return issued, err
+	})
+	return followed, err
 }
 
-// ask makes one attempt.
-func (a *agent) ask(ctx context.Context, client *rpc.Client, request *nstancev1.RegisterAgentRequest) (followed bool, err error) {
+func (a *agent) askFirst(ctx context.Context, client *rpc.Client, publicKey string) (issued identity.Issued, followed bool, err error) {
 	target, err := client.Target()
 	if err != nil {
-		return false, err
+		return issued, false, err
 	}
 	attempt, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
+	request := &nstancev1.RegisterAgentRequest{Nonce: a.nonce, PublicKey: publicKey, Hostname: a.config.Hostname, Ips: a.config.ips()}
 	answer, err := nstancev1.NewRegistrationServiceClient(target.Conn).RegisterAgent(attempt, request, grpc.WaitForReady(false))
 	if err != nil {
 		followed = client.Failed(target, err)
 		if status.Code(err) == codes.DeadlineExceeded {
 			client.Drop(target)
 		}
-		return followed, err
 	}
-	granted := answer.GetIdentity()
-	return false, a.identity.accept(granted.GetCertificate(), granted.GetCaChain(), string(a.config.InstanceID), a.config.Now())
+	return issuedBy(answer.GetIdentity()), followed, err
+}
+
+func issuedBy(granted *nstancev1.Identity) identity.Issued {
+	return identity.Issued{Certificate: granted.GetCertificate(), CAs: granted.GetCaChain()}
 }
 
 // nonceLeeway is how far a server's clock may be behind ours.
@@ -96,7 +90,7 @@ const nonceLeeway = time.Minute
 
 // nonceEnded reports whether a NOT_FOUND is final. Before the end of the nonce's
 // life the server that answers may just not see the instance's record yet.
-func (a *agent) nonceEnded() bool { return !a.config.Now().Before(a.identity.ends.Add(nonceLeeway)) }
+func (a *agent) nonceEnded() bool { return !a.config.Now().Before(a.ends.Add(nonceLeeway)) }
 
 // refused tells the answers that the same nonce and key will always get.
 func refused(err error) bool {

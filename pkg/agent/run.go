@@ -8,17 +8,17 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/identity"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 type agent struct {
-	config   Config
-	identity *identity
-	tracker  *tracker
-	kick     kick
-	noticed  noticed
+	*membership // from the moment that its directory was read
+	config      Config
+	tracker     *tracker
+	kick        kick
+	noticed     noticed
 }
 
 // Run is an agent's life, until ctx ends: then it says goodbye to the server and
@@ -58,33 +58,33 @@ func Run(ctx context.Context, c Config) error {
 
 // live registers where that is still to do, and holds the streams.
 func (a *agent) live(ctx context.Context) (err error) {
-	a.identity, err = openIdentity(ctx, identityConfig{
-		store:      store{dir: a.config.IdentityDir, mode: a.config.IdentityMode},
+	a.membership, err = openMembership(ctx, membershipConfig{
+		folder:     identity.Folder{Files: identity.Files{Dir: a.config.IdentityDir, Mode: a.config.IdentityMode}},
 		instanceID: string(a.config.InstanceID),
 		random:     a.config.Entropy,
-		now:        a.config.Now(),
+		now:        a.config.Now,
 		logger:     a.config.Logger,
 	})
 	if err != nil {
 		return err
 	}
-	a.tracker.belongs(a.identity.home)
+	a.tracker.belongs(a.home)
 	if err := a.join(ctx); err != nil {
 		return err
 	}
-	cert := a.identity.source.Keypair().Certificate()
+	cert := a.Certificate()
 	a.tracker.registered(cert)
 	a.config.Logger.LogAttrs(ctx, slog.LevelInfo, "registered", slog.String("instance_id", string(a.config.InstanceID)),
-		slog.String("server", a.identity.home.String()), slog.Time("certificate_expires", cert.NotAfter))
+		slog.String("server", a.home.String()), slog.Time("certificate_expires", cert.NotAfter))
 	return a.hold(ctx)
 }
 
 func (a *agent) join(ctx context.Context) error {
-	if a.identity.source.Keypair() != nil {
-		if a.identity.nonce == "" {
+	if a.registered {
+		if a.nonce == "" {
 			return nil
 		}
-		return a.identity.spend() // the last start ended between the two
+		return a.spend() // the last start ended between the two
 	}
 	client, err := a.client(a.config.RegistrationAddrs)
 	if err != nil {
@@ -128,10 +128,9 @@ func (a *agent) fill(ctx context.Context, report *nstancev1.ReportHealthRequest)
 }
 
 func (a *agent) client(addrs []string) (*rpc.Client, error) {
-	endpoint := pki.Endpoint{Cluster: a.identity.home.cluster, Source: a.identity.source, Now: a.config.Now}
 	client, err := rpc.NewClient(rpc.ClientConfig{
 		Addrs:     addrs,
-		TLS:       func(host string) *tls.Config { return endpoint.Client(host, a.identity.home.shard) },
+		TLS:       func(host string) *tls.Config { return a.TLS(a.home.shard, host) },
 		UserAgent: "nstance-agent/" + a.config.Version,
 		Random:    a.config.Random,
 		Dialer:    a.config.Dialer,

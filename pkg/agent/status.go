@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/nstance/nstance/pkg/identity"
 )
 
 // Status is what an agent knows about itself. The running agent keeps it in the
@@ -66,7 +69,11 @@ type LastReport struct {
 // ReadStatus reads what the agent that uses dir last wrote. The error matches
 // fs.ErrNotExist when none has ever run there.
 func ReadStatus(dir string) (Status, error) {
-	data, err := store{dir: dir}.mustRead(statusFile)
+	folder := identity.Files{Dir: dir}
+	data, err := folder.Read(statusFile)
+	if err == nil && data == nil {
+		err = &fs.PathError{Op: "open", Path: folder.Path(statusFile), Err: fs.ErrNotExist}
+	}
 	if err != nil {
 		return Status{}, fmt.Errorf("read the agent's status: %w", err)
 	}

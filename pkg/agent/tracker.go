@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nstance/nstance/pkg/identity"
 	"github.com/nstance/nstance/pkg/pki"
 )
 
@@ -16,7 +17,7 @@ import (
 // written is logged once and is no reason to stop: it is for people only. It is
 // safe for concurrent use.
 type tracker struct {
-	store  store
+	folder identity.Files
 	now    func() time.Time
 	logger *slog.Logger
 
@@ -28,7 +29,7 @@ type tracker struct {
 func newTracker(c Config) *tracker {
 	now := c.Now()
 	t := &tracker{
-		store:  store{dir: c.IdentityDir, mode: c.IdentityMode},
+		folder: identity.Files{Dir: c.IdentityDir, Mode: c.IdentityMode},
 		now:    c.Now,
 		logger: c.Logger,
 		status: Status{
@@ -51,7 +52,7 @@ func (t *tracker) change(apply func(*Status)) {
 	t.status.UpdatedAt = t.now().UTC()
 	data, err := json.MarshalIndent(t.status, "", "  ")
 	if err == nil {
-		err = t.store.write(statusFile, append(data, '\n'), t.store.mode, false)
+		err = t.folder.WriteFast(statusFile, append(data, '\n'))
 	}
 	if err != nil && !t.broken {
 		t.logger.Warn("could not write the status file", slog.Any("error", err))

@@ -1,0 +1,120 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// maxFileSize is the longest file that is read, in bytes.
+const maxFileSize = 1 << 20
+
+// Files is a directory of small files, each written whole or not at all.
+type Files struct {
+	Dir  string
+	Mode fs.FileMode // of what is no private key
+
+	step func(op, name string) error // is called before each change of the disk; tests crash there
+}
+
+// Path is where a file is.
+func (f Files) Path(name string) string { return filepath.Join(f.Dir, name) }
+
+// Read returns nil without an error for a file that is not there.
+func (f Files) Read(name string) ([]byte, error) {
+	file, err := os.Open(f.Path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFileSize {
+		return nil, fmt.Errorf("read %s: longer than %d bytes", f.Path(name), maxFileSize)
+	}
+	return data, nil
+}
+
+// Write replaces a file. It outlives a crash of the machine from the moment that
+// Write returns.
+func (f Files) Write(name string, data []byte, mode fs.FileMode) error {
+	if err := f.write(name, data, mode, (*os.File).Sync); err != nil {
+		return err
+	}
+	return f.sync()
+}
+
+// WriteFast is Write of what need not outlive a crash of the machine.
+func (f Files) WriteFast(name string, data []byte) error {
+	return f.write(name, data, f.Mode, func(*os.File) error { return nil })
+}
+
+func (f Files) write(name string, data []byte, mode fs.FileMode, sync func(*os.File) error) error {
+	if err := f.before("create", name); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(f.Dir, "."+name+".*")
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(data)
+	if err = errors.Join(err, temp.Chmod(mode), sync(temp), temp.Close()); err != nil {
+		err = fmt.Errorf("write %s: %w", f.Path(name), err)
+	} else if err = f.before("rename", name); err == nil {
+		err = os.Rename(temp.Name(), f.Path(name))
+	}
+	if err != nil {
+		os.Remove(temp.Name())
+	}
+	return err
+}
+
+// Rename puts one file in the place of another, durably.
+func (f Files) Rename(from, to string) error {
+	if err := f.before("rename", to); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Path(from), f.Path(to)); err != nil {
+		return err
+	}
+	return f.sync()
+}
+
+// Remove removes a file, durably. One that is not there is no error.
+func (f Files) Remove(name string) error {
+	if err := f.before("remove", name); err != nil {
+		return err
+	}
+	if err := os.Remove(f.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return f.sync()
+}
+
+// sync makes renames and removals in the directory durable.
+func (f Files) sync() error {
+	if err := f.before("sync", "."); err != nil {
+		return err
+	}
+	dir, err := os.Open(f.Dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+func (f Files) before(op, name string) error {
+	if f.step == nil {
+		return nil
+	}
+	return f.step(op, name)
+}

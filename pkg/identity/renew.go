@@ -1,0 +1,164 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nstance/nstance/pkg/pki"
+)
+
+// Issued is a server's answer, as PEM.
+type Issued struct{ Certificate, CAs string }
+
+// Ask asks a server for a certificate for a public key (PEM). The identity's TLS
+// shows the present certificate on connections that are made by then.
+type Ask func(ctx context.Context, publicKey string) (Issued, error)
+
+// ErrHeld means that another process is renewing the identity.
+var ErrHeld = errors.New("another process is renewing the identity")
+
+// Obtain makes one attempt to get the first certificate, or another one where the
+// present one is of no use. All attempts are for the same key, which is made where
+// there is none: a server may have signed it already.
+func (i *Identity) Obtain(ctx context.Context, ask Ask) (err error) {
+	if i.key == nil {
+		if i.key, err = i.stage(ctx); err != nil {
+			return err
+		}
+	}
+	return i.exchange(ctx, ask, i.key, nil)
+}
+
+// Renew makes one attempt to replace the certificate by another one, for another
+// key, which all attempts share until one succeeds. What another process has
+// renewed is taken from the store instead; ErrHeld while that one is at it.
+func (i *Identity) Renew(ctx context.Context, ask Ask) error {
+	if i.Certificate() == nil {
+		return fmt.Errorf("%s %w", CertificateName, ErrMissing)
+	}
+	unlock, held, err := i.config.Store.Lock(ctx)
+	if err != nil {
+		return &LocalError{err}
+	}
+	if !held {
+		return ErrHeld
+	}
+	defer unlock()
+	stored, err := i.config.Store.Load(ctx)
+	if err != nil {
+		return &LocalError{err}
+	}
+	if i.adopt(stored) && !Due(i.Certificate(), i.config.Now()) {
+		return nil
+	}
+	key, err := pki.ParsePrivateKey(stored.Next)
+	if err != nil || pki.PublicKey(key).Equal(i.Certificate().PublicKey) {
+		if key, err = i.stage(ctx); err != nil {
+			return err
+		}
+	}
+	return i.exchange(ctx, ask, key, i.Certificate())
+}
+
+// adopt takes over a certificate of the same client that is in the store and not
+// the one of this process.
+func (i *Identity) adopt(stored Contents) bool {
+	bundle, err := pki.ParseBundle(stored.CAs)
+	if err != nil {
+		return false
+	}
+	pair, err := i.pair(stored)
+	if err != nil || bytes.Equal(pair.Certificate().Raw, i.Certificate().Raw) || sameClient(pair.Certificate(), i.Certificate()) != nil {
+		return false
+	}
+	i.source.SetBundle(bundle)
+	i.source.SetKeypair(pair)
+	return true
+}
+
+// stage makes a key and stores it.
+func (i *Identity) stage(ctx context.Context) (ed25519.PrivateKey, error) {
+	key, err := pki.GenerateKey(i.config.Entropy)
+	if err != nil {
+		return nil, &LocalError{fmt.Errorf("make a private key: %w", err)}
+	}
+	text, err := pki.EncodePrivateKey(key)
+	if err == nil {
+		err = i.config.Store.Stage(ctx, text)
+	}
+	if err != nil {
+		return nil, &LocalError{fmt.Errorf("store a private key: %w", err)}
+	}
+	return key, nil
+}
+
+// exchange asks for a certificate for a key that is stored, checks it and puts it
+// in place. present is the one that it replaces; nil: none that counts.
+func (i *Identity) exchange(ctx context.Context, ask Ask, key ed25519.PrivateKey, present *x509.Certificate) error {
+	public, err := pki.EncodePublicKey(pki.PublicKey(key))
+	if err != nil {
+		return err
+	}
+	issued, err := ask(ctx, string(public))
+	if err != nil {
+		return err
+	}
+	bundle, pair, err := i.check(issued, key, present)
+	if err != nil {
+		return fmt.Errorf("read the certificate in the server's answer: %w", err)
+	}
+	text, err := pki.EncodePrivateKey(key)
+	if err != nil {
+		return err
+	}
+	c := Contents{CAs: bundle.PEM(), Certificate: pki.EncodeCertificate(pair.Certificate()), Key: text}
+	if err := i.config.Store.Promote(ctx, c); err != nil {
+		return &LocalError{fmt.Errorf("store the certificate: %w", err)}
+	}
+	i.problem = nil
+	i.source.SetBundle(bundle)
+	i.source.SetKeypair(pair)
+	return nil
+}
+
+// check accepts only a certificate for this key and this client that the CAs
+// beside it have signed. They are the ones that the server trusts: where they let
+// this client in with the present certificate, they fit both.
+func (i *Identity) check(issued Issued, key ed25519.PrivateKey, present *x509.Certificate) (*pki.Bundle, *pki.Keypair, error) {
+	bundle, err := pki.ParseBundle([]byte(issued.CAs))
+	if err != nil {
+		return nil, nil, err
+	}
+	cert, err := pki.ParseCertificate([]byte(issued.Certificate))
+	if err != nil {
+		return nil, nil, err
+	}
+	pair, err := pki.NewKeypair(cert, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := i.member(cert); err != nil {
+		return nil, nil, err
+	}
+	at := i.config.Now()
+	if present != nil {
+		if err := sameClient(cert, present); err != nil {
+			return nil, nil, err
+		}
+		at = time.Time{} // the clock here may be what is wrong, and the certificate seem to be due by it
+	}
+	return bundle, pair, verify(cert, bundle, at)
+}
+
+// sameClient compares SPIFFE ids, which every certificate of a client has one of.
+func sameClient(is, was *x509.Certificate) error {
+	if a, b := is.URIs[0].String(), was.URIs[0].String(); a != b {
+		return fmt.Errorf("it is for %.120q: want one for %q", a, b)
+	}
+	return nil
+}
