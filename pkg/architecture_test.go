@@ -43,13 +43,14 @@ func rooms() map[string][]string {
 		"pkg/server/ledger":   {"pkg/fleet", "pkg/object", "pkg/record"},
 		"pkg/identity":        {"pkg/pki", "pkg/retry"},
 		"pkg/rpc":             {"pkg/pki", "pkg/retry", proto},
+		"pkg/client":          {"pkg/fleet", "pkg/retry", "pkg/rpc", proto},
 
 		"pkg/server/balance":   {"pkg/fleet", "pkg/provider", "pkg/retry"},
 		"pkg/server/reconcile": {"pkg/fleet", "pkg/server/balance", "pkg/server/plan", "pkg/provider", "pkg/retry"},
 		"pkg/agent":            {"pkg/agent/spot", "pkg/files", "pkg/fleet", "pkg/identity", "pkg/pki", "pkg/retry", "pkg/rpc", proto},
 		"pkg/agent/spot":       {"pkg/fleet", "pkg/retry"},
-		"pkg/admin":            {"pkg/fleet", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/retry", "pkg/rpc", "pkg/secrets", proto},
-		"pkg/admin/cli":        {"pkg/admin", "pkg/config", "pkg/fleet", "pkg/secrets"},
+		"pkg/admin":            {"pkg/client", "pkg/fleet", "pkg/identity", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/retry", "pkg/rpc", "pkg/secrets", proto},
+		"pkg/admin/cli":        {"pkg/admin", "pkg/client", "pkg/config", "pkg/fleet", "pkg/secrets"},
 
 		"pkg/server/delivery":     {"pkg/config", "pkg/files", "pkg/fleet", "pkg/server/ledger", "pkg/object", "pkg/pki"},
 		"pkg/server/agents":       {"pkg/files", "pkg/fleet", "pkg/rpc", "pkg/server/delivery", proto},

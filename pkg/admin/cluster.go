@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/identity"
 	"github.com/nstance/nstance/pkg/nonce"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/bucket"
@@ -123,7 +124,7 @@ func (c *Cluster) RegisterOperator(ctx context.Context, tenant, dir string) (fle
 	if err := fleet.CheckName(tenant); err != nil {
 		return fleet.Operator{}, fmt.Errorf("tenant: %w", err)
 	}
-	if err := checkNoIdentity(dir, c.trust.Bundle.PEM()); err != nil {
+	if err := folder(dir).CheckVacant(c.trust.Bundle.PEM()); err != nil {
 		return fleet.Operator{}, err
 	}
 	now := c.now()
@@ -148,7 +149,8 @@ func (c *Cluster) RegisterOperator(ctx context.Context, tenant, dir string) (fle
 	if err := c.record(ctx, o); err != nil {
 		return fleet.Operator{}, err
 	}
-	if err := saveIdentity(dir, c.trust.Bundle.PEM(), pki.EncodeCertificate(cert), keyPEM); err != nil {
+	made := identity.Contents{CAs: c.trust.Bundle.PEM(), Certificate: pki.EncodeCertificate(cert), Key: keyPEM}
+	if err := folder(dir).Create(made); err != nil {
 		// An operator that nobody has the key of is of no use.
 		return fleet.Operator{}, errors.Join(err, c.store.Delete(ctx, o.Key()))
 	}

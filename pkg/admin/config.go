@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -30,8 +31,8 @@ type Violation struct {
 }
 
 // ConfigStatus asks every shard given.
-func (c *Client) ConfigStatus(ctx context.Context, shards []Shard) ([]ConfigStatus, error) {
-	return gather(ctx, c, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]ConfigStatus, error) {
+func (c *Client) ConfigStatus(ctx context.Context, shards []client.Shard) ([]ConfigStatus, error) {
+	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]ConfigStatus, error) {
 		resp, err := s.GetConfigStatus(ctx, &nstancev1.GetConfigStatusRequest{})
 		if err != nil {
 			return nil, err
@@ -66,8 +67,8 @@ const (
 
 // RefreshConfig has every shard given read its config again. An invalid config
 // is an outcome, and an error beside it: what was accepted before goes on to run.
-func (c *Client) RefreshConfig(ctx context.Context, shards []Shard) ([]Refresh, error) {
-	all, err := gather(ctx, c, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Refresh, error) {
+func (c *Client) RefreshConfig(ctx context.Context, shards []client.Shard) ([]Refresh, error) {
+	all, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Refresh, error) {
 		resp, err := s.RefreshConfig(ctx, &nstancev1.RefreshConfigRequest{})
 		switch violations := rpc.Violations(err); {
 		case len(violations) > 0:

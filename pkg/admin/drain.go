@@ -3,14 +3,15 @@ package admin
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
+	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
-	"google.golang.org/grpc/codes"
 )
 
 // DrainConfig says how instances are drained.
@@ -46,88 +47,54 @@ const (
 // Drain follows the draining instances of the shards, takes the work off each
 // with cfg.Do, and acknowledges it, so that the instance goes before its
 // timeout. It returns when ctx ends, or with Once when nothing is left to do.
-func (c *Client) Drain(ctx context.Context, shards []Shard, cfg DrainConfig) error {
+func (c *Client) Drain(ctx context.Context, shards []client.Shard, cfg DrainConfig) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	d := &drainer{
 		client: c, shards: shards, cfg: cfg, done: stop, slots: make(chan struct{}, maxDrains),
-		waiting: map[string]bool{}, shown: map[string]*shown{}, under: map[string]under{},
+		waiting: map[string]bool{}, under: map[string]context.CancelFunc{},
 	}
 	for _, s := range shards {
 		d.waiting[s.ID] = true
 	}
-	err := c.Watch(ctx, shards, []string{WatchInstances}, func(e Event) error { d.hear(ctx, e); return nil })
+	err := c.watch(ctx, shards, []string{client.WatchInstances}, func(e client.Event) error { d.take(ctx, e); return nil })
 	stop()
 	d.workers.Wait()
 	return errors.Join(err, d.final)
 }
 
-// drainer knows what is draining and under whose hands.
+// drainer is a Drain under way.
 type drainer struct {
 	client  *Client
-	shards  []Shard
+	shards  []client.Shard
 	cfg     DrainConfig
 	done    context.CancelFunc
 	slots   chan struct{}
 	workers sync.WaitGroup
 
 	mu      sync.Mutex
-	waiting map[string]bool   // shards whose snapshot is not whole
-	shown   map[string]*shown // by shard: the snapshot that comes, or came last
-	under   map[string]under  // by instance id
-	final   error             // why no repetition can help
+	waiting map[string]bool               // shards whose snapshot is not whole
+	under   map[string]context.CancelFunc // ends a drain under way, by instance id
+	final   error                         // why no repetition can help
 
 	steps sync.Mutex
 }
 
-// shown is what one stream's snapshot has shown of a shard's instances so far.
-type shown struct {
-	stream int
-	ids    map[string]bool // nil: the snapshot is whole
-}
-
-// under is a drain under way.
-type under struct {
-	shard string
-	end   context.CancelFunc
-}
-
-func (d *drainer) hear(ctx context.Context, e Event) {
+func (d *drainer) take(ctx context.Context, e client.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch e.Kind {
-	case EventSnapshot:
+	case client.Synced:
 		delete(d.waiting, e.Shard)
-		d.missing(e)
 		d.finish()
-	case EventInstance:
-		if s := d.show(e); s.ids != nil {
-			s.ids[e.Instance.ID] = true
+	case client.Gone:
+		if end, drains := d.under[e.Key]; drains {
+			end()
 		}
-		d.follow(ctx, *e.Instance)
+	case client.Changed:
+		d.follow(ctx, instance(e.Shard, e.Instance))
+	case client.Lost:
 	}
-}
-
-// show is what the snapshot of the event's stream has shown. d.mu is held.
-func (d *drainer) show(e Event) *shown {
-	s := d.shown[e.Shard]
-	if s == nil || s.stream != e.stream {
-		s = &shown{stream: e.stream, ids: map[string]bool{}}
-		d.shown[e.Shard] = s
-	}
-	return s
-}
-
-// missing ends the drains of instances that a whole snapshot does not show: they
-// are gone since the stream before. d.mu is held.
-func (d *drainer) missing(end Event) {
-	s := d.show(end)
-	for id, u := range d.under {
-		if u.shard == end.Shard && !s.ids[id] {
-			u.end()
-		}
-	}
-	s.ids = nil
 }
 
 // follow begins the drain of an instance, or ends it when it is over. d.mu is
@@ -137,13 +104,13 @@ func (d *drainer) follow(ctx context.Context, i Instance) {
 		return
 	}
 	drains := i.Phase == "draining" && (i.Drain == nil || i.Drain.AckedAt == nil)
-	u, ours := d.under[i.ID]
+	end, ours := d.under[i.ID]
 	switch {
 	case !drains && ours:
-		u.end()
+		end()
 	case drains && !ours:
 		lasts, cancel := context.WithCancel(ctx)
-		d.under[i.ID] = under{shard: i.Shard, end: cancel}
+		d.under[i.ID] = cancel
 		d.workers.Go(func() {
 			d.drain(ctx, lasts, i)
 			cancel()
@@ -184,14 +151,14 @@ func (d *drainer) drain(ctx, drains context.Context, i Instance) {
 			return
 		}
 		d.report(DrainStep{Instance: i, Step: DrainFailed, Err: err})
-		if Code(err) == codes.NotFound {
+		if client.Code(err) == codes.NotFound {
 			return // it is gone
 		}
-		if errors.As(err, new(*ShardError)) && !Transient(err) {
+		if errors.As(err, new(*client.ShardError)) && !client.Transient(err) {
 			d.giveUp(err)
 			return
 		}
-		if retry.Wait(drains, backoff.Draw(failures, rand.Float64)) != nil {
+		if retry.Wait(drains, backoff.Draw(failures, d.client.cfg.Random)) != nil {
 			return
 		}
 	}
@@ -211,7 +178,7 @@ func (d *drainer) attempt(ctx, drains context.Context, i Instance) error {
 	if err := d.cfg.Do(drains, i); err != nil {
 		return err
 	}
-	shard, err := Select(d.shards, i.Shard)
+	shard, err := client.Select(d.shards, i.Shard)
 	if err != nil {
 		return err
 	}

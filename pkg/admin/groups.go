@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/nstance/nstance/pkg/client"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 // Group is one group of one shard, as people and scripts see it.
@@ -53,8 +55,8 @@ func group(shard string, g *nstancev1.GroupStatus) Group {
 
 // ListGroups returns the groups of all shards given, ordered by shard and key.
 // What some shards answered is returned beside the error of the others.
-func (c *Client) ListGroups(ctx context.Context, shards []Shard) ([]Group, error) {
-	return gather(ctx, c, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Group, error) {
+func (c *Client) ListGroups(ctx context.Context, shards []client.Shard) ([]Group, error) {
+	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Group, error) {
 		resp, err := s.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
 		if err != nil {
 			return nil, err
@@ -69,7 +71,7 @@ func (c *Client) ListGroups(ctx context.Context, shards []Shard) ([]Group, error
 
 // GroupStatus returns the group of that key in every shard given that has it,
 // beside the error of the shards that did not answer.
-func (c *Client) GroupStatus(ctx context.Context, shards []Shard, key string) ([]Group, error) {
+func (c *Client) GroupStatus(ctx context.Context, shards []client.Shard, key string) ([]Group, error) {
 	all, err := c.ListGroups(ctx, shards)
 	found := []Group{}
 	var have []string
@@ -100,7 +102,7 @@ type Change struct {
 // UpsertGroup creates or changes a group in every shard given. A change without
 // a template creates nothing: then a shard without the group is an error. What
 // some shards answered is returned beside the error of the others.
-func (c *Client) UpsertGroup(ctx context.Context, shards []Shard, change Change) ([]Group, error) {
+func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, change Change) ([]Group, error) {
 	req := &nstancev1.UpsertGroupRequest{
 		Key: change.Key, Size: change.Size, Template: change.Template,
 		InstanceType: change.InstanceType, SubnetPool: change.SubnetPool, Remove: change.Remove,
@@ -112,7 +114,7 @@ func (c *Client) UpsertGroup(ctx context.Context, shards []Shard, change Change)
 		}
 		req.Vars = vars
 	}
-	return gather(ctx, c, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Group, error) {
+	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Group, error) {
 		resp, err := s.UpsertGroup(ctx, req)
 		if err != nil {
 			return nil, err
@@ -123,8 +125,8 @@ func (c *Client) UpsertGroup(ctx context.Context, shards []Shard, change Change)
 
 // DeleteGroup deletes a dynamic group in every shard given, and returns the
 // shards that do.
-func (c *Client) DeleteGroup(ctx context.Context, shards []Shard, key string) ([]string, error) {
-	return gather(ctx, c, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]string, error) {
+func (c *Client) DeleteGroup(ctx context.Context, shards []client.Shard, key string) ([]string, error) {
+	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]string, error) {
 		if _, err := s.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: key}); err != nil {
 			return nil, err
 		}

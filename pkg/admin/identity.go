@@ -1,160 +1,94 @@
 package admin
 
 import (
-	"bytes"
-	"crypto/tls"
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"io"
 	"time"
 
+	"github.com/nstance/nstance/pkg/client"
+	"github.com/nstance/nstance/pkg/identity"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
-// The files of an identity folder.
-const (
-	caFile   = "ca.crt"
-	certFile = "identity.crt"
-	keyFile  = "identity.key"
-)
+// renewTimeout is what a renewal may take of the time of the command that it comes
+// before.
+const renewTimeout = 5 * time.Second
 
-// Identity is a client certificate with its key, and the CA that servers are
-// checked against.
+// Identity is an operator's, kept in a folder.
 type Identity struct {
-	dir      string
-	endpoint pki.Endpoint
+	*identity.Identity
+	dir string
+	now func() time.Time
+}
+
+func folder(dir string) identity.Folder {
+	return identity.Folder{Files: identity.Files{Dir: dir, Mode: 0o644}, Shared: true}
 }
 
 // LoadIdentity reads an identity folder, which must hold an operator's identity
 // that is still good; ErrNoIdentity when there is none.
-func LoadIdentity(dir string, now func() time.Time) (*Identity, error) {
-	id, err := loadIdentity(dir, now)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w in %s: %w", ErrNoIdentity, dir, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("load identity: %w", err)
-	}
-	return id, nil
-}
-
-func loadIdentity(dir string, now func() time.Time) (*Identity, error) {
-	var files [3][]byte
-	for i, name := range []string{caFile, certFile, keyFile} {
-		body, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return nil, err
-		}
-		files[i] = body
-	}
-	bundle, err := pki.ParseBundle(files[0])
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", caFile, err)
-	}
-	pair, err := pki.ParseKeypair(files[1], files[2])
-	if errors.Is(err, pki.ErrMismatch) {
-		pair, err = settlePair(dir, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
-	}
-	var cluster string
-	if uris := pair.Certificate().URIs; len(uris) == 1 {
-		cluster = uris[0].Host
-	}
-	caller, err := pki.ParseCaller(pair.Certificate(), cluster)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", certFile, err)
-	case caller.Role != pki.RoleOperator:
-		return nil, fmt.Errorf("%s: it is of role %s: want an operator's", certFile, caller.Role)
-	case now().After(caller.NotAfter):
-		return nil, fmt.Errorf("%s: %w at %s", certFile, pki.ErrExpired, caller.NotAfter.UTC().Format(time.RFC3339))
-	}
-	return &Identity{dir, pki.Endpoint{Cluster: cluster, Source: pki.NewSource(bundle, pair), Now: now}}, nil
-}
-
-// settlePair finds the pair in a folder whose certificate and key don't fit: a
-// renewal is between the two, or was when its process ended.
-func settlePair(dir string, mismatch error) (*pki.Keypair, error) {
-	for _, name := range []string{nextKeyFile, keyFile} { // the second one for who was overtaken
-		cert, err := os.ReadFile(filepath.Join(dir, certFile))
-		if err != nil {
-			return nil, err
-		}
-		key, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			continue
-		}
-		pair, err := pki.ParseKeypair(cert, key)
-		if err != nil {
-			continue
-		}
-		return pair, nil
-	}
-	return nil, mismatch
-}
-
-// TLS returns the TLS config for dialing a server of a shard at host.
-func (i *Identity) TLS(shard, host string) *tls.Config { return i.endpoint.Client(host, shard) }
-
-// checkNoIdentity fails when a folder holds an identity, or a part of one: it is
-// never overwritten, because its key can't be had again. A ca.crt may be there
-// if it is this one.
-func checkNoIdentity(dir string, ca []byte) error {
-	for _, name := range []string{keyFile, certFile} {
-		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return fmt.Errorf("%s is there already: an identity is never overwritten, choose another folder", filepath.Join(dir, name))
-		}
-	}
-	if body, err := os.ReadFile(filepath.Join(dir, caFile)); err == nil && !bytes.Equal(body, ca) {
-		return fmt.Errorf("%s is of another cluster: choose another folder", filepath.Join(dir, caFile))
-	}
-	return nil
-}
-
-// saveIdentity writes an identity folder, or nothing of it.
-func saveIdentity(dir string, ca, cert, key []byte) (err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the identity folder: %w", err)
-	}
-	if err := checkNoIdentity(dir, ca); err != nil {
-		return err
-	}
-	var made []string
-	defer func() {
-		for _, path := range made {
-			if err != nil {
-				os.Remove(path)
+func LoadIdentity(dir string, now func() time.Time, entropy io.Reader) (*Identity, error) {
+	id, err := identity.Open(context.Background(), identity.Config{
+		Store: folder(dir), Now: now, Entropy: entropy,
+		Want: func(caller pki.Caller) error {
+			if caller.Role != pki.RoleOperator {
+				return fmt.Errorf("it is of role %s: want an operator's", caller.Role)
 			}
-		}
-	}()
-	for _, f := range []struct {
-		name string
-		body []byte
-		mode os.FileMode
-	}{{keyFile, key, 0o600}, {certFile, cert, 0o644}, {caFile, ca, 0o644}} {
-		path := filepath.Join(dir, f.name)
-		if err := writeNew(path, f.body, f.mode); err != nil && (f.name != caFile || !errors.Is(err, fs.ErrExist)) {
-			return fmt.Errorf("write identity: %w", err)
-		} else if err == nil {
-			made = append(made, path)
-		}
+			return nil
+		},
+	})
+	if err == nil {
+		err = id.Problem()
 	}
-	return nil
+	switch {
+	case errors.Is(err, identity.ErrMissing):
+		return nil, fmt.Errorf("load identity: %w in %s: %w", ErrNoIdentity, dir, err)
+	case err != nil:
+		return nil, fmt.Errorf("load identity: %w", err)
+	case now().After(id.Certificate().NotAfter):
+		return nil, fmt.Errorf("load identity: %s: %w at %s", identity.CertificateName, pki.ErrExpired, id.Certificate().NotAfter.UTC().Format(time.RFC3339))
+	}
+	return &Identity{id, dir, now}, nil
 }
 
-// writeNew writes a file that must not be there yet, whole or not at all.
-func writeNew(path string, body []byte, mode os.FileMode) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
-	if err != nil {
-		return err
+// renewIfDue renews the client's identity before a call. It is best effort: the
+// present certificate is good for the call, and a later call or the next command
+// tries again.
+func (c *Client) renewIfDue(ctx context.Context, s client.Shard) {
+	id := c.cfg.Identity
+	c.renewal.Lock() // calls that come meanwhile wait for the new certificate
+	defer c.renewal.Unlock()
+	now := id.now()
+	if !id.Due() || now.Before(c.renewAgain) {
+		return
 	}
-	_, err = file.Write(body)
-	if err = errors.Join(err, file.Close()); err != nil {
-		os.Remove(path)
+	c.renewAgain = now.Add(id.RetryOnUse())
+	within, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	err := id.Renew(within, func(ctx context.Context, publicKey string) (identity.Issued, error) {
+		granted, err := c.api.RenewCertificate(ctx, s, publicKey)
+		return identity.Issued{Certificate: granted.GetCertificate(), CAs: granted.GetCaChain()}, err
+	})
+	if errors.Is(err, identity.ErrHeld) {
+		return // it is renewed for this process too, which takes it over when it is due here again
 	}
-	return err
+	if err == nil {
+		err = c.api.TurnOver()
+	}
+	if err != nil && ctx.Err() == nil && c.cfg.Warn != nil {
+		c.cfg.Warn(fmt.Errorf("renew the identity in %s, which ends at %s: %w", id.dir, id.Certificate().NotAfter.UTC().Format(time.RFC3339), err))
+	}
+}
+
+// keepIdentity renews the client's identity whenever that is due, until ctx ends.
+func (c *Client) keepIdentity(ctx context.Context, shards []client.Shard) {
+	for n := 0; len(shards) > 0; n++ {
+		c.renewIfDue(ctx, shards[n%len(shards)]) // any shard's leader can
+		if retry.Wait(ctx, c.cfg.Identity.NextCheck()) != nil {
+			return
+		}
+	}
 }

@@ -5,8 +5,10 @@ import (
 	"strings"
 	"time"
 
-	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nstance/nstance/pkg/client"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 // Instance is one instance of one shard, as people and scripts see it.
@@ -67,8 +69,8 @@ func timeOf(t *timestamppb.Timestamp) *time.Time {
 
 // ListInstances returns the instances of one group, or of all when group is
 // empty, ordered by shard and age; tombstones only when asked for.
-func (c *Client) ListInstances(ctx context.Context, shards []Shard, group string, deleted bool) ([]Instance, error) {
-	return gather(ctx, c, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Instance, error) {
+func (c *Client) ListInstances(ctx context.Context, shards []client.Shard, group string, deleted bool) ([]Instance, error) {
+	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Instance, error) {
 		resp, err := s.ListInstances(ctx, &nstancev1.ListInstancesRequest{Group: group, IncludeDeleted: deleted})
 		if err != nil {
 			return nil, err
@@ -83,10 +85,10 @@ func (c *Client) ListInstances(ctx context.Context, shards []Shard, group string
 
 // InstanceStatus finds one instance in whichever of the shards has it, without
 // waiting for the others once it is found.
-func (c *Client) InstanceStatus(ctx context.Context, shards []Shard, id string) (Instance, error) {
+func (c *Client) InstanceStatus(ctx context.Context, shards []client.Shard, id string) (Instance, error) {
 	ctx, found := context.WithCancel(ctx)
 	defer found()
-	all, err := gather(ctx, c, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Instance, error) {
+	all, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Instance, error) {
 		resp, err := s.GetInstanceStatus(ctx, &nstancev1.GetInstanceStatusRequest{Id: id})
 		if err != nil {
 			return nil, err

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"slices"
 
-	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/nstance/nstance/pkg/client"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 // NewInstance asks for an on-demand instance.
@@ -22,7 +24,7 @@ type NewInstance struct {
 }
 
 // CreateInstance makes an on-demand instance in one shard.
-func (c *Client) CreateInstance(ctx context.Context, shard Shard, n NewInstance) (Instance, error) {
+func (c *Client) CreateInstance(ctx context.Context, shard client.Shard, n NewInstance) (Instance, error) {
 	req := &nstancev1.CreateInstanceRequest{Group: n.Group, IdempotencyKey: n.Key}
 	if n.Key == "" {
 		return Instance{}, errors.New("create an instance: without an idempotency key a lost answer could mean two")
@@ -37,7 +39,7 @@ func (c *Client) CreateInstance(ctx context.Context, shard Shard, n NewInstance)
 		}
 		req.Vars = vars
 	}
-	return ask(ctx, c, shard, func(ctx context.Context, s nstancev1.OperatorServiceClient) (Instance, error) {
+	return client.Call(ctx, c.api, shard, func(ctx context.Context, s nstancev1.OperatorServiceClient) (Instance, error) {
 		resp, err := s.CreateInstance(ctx, req)
 		if err != nil {
 			return Instance{}, err
@@ -48,7 +50,7 @@ func (c *Client) CreateInstance(ctx context.Context, shard Shard, n NewInstance)
 
 // DeleteInstance removes an on-demand instance, and has a managed one replaced,
 // in whichever of the shards has it, which it returns. Repeating does no harm.
-func (c *Client) DeleteInstance(ctx context.Context, shards []Shard, id string) (string, error) {
+func (c *Client) DeleteInstance(ctx context.Context, shards []client.Shard, id string) (string, error) {
 	return c.wherever(ctx, shards, func(ctx context.Context, s nstancev1.OperatorServiceClient) error {
 		_, err := s.DeleteInstance(ctx, &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_Id{Id: id}})
 		return err
@@ -57,7 +59,7 @@ func (c *Client) DeleteInstance(ctx context.Context, shards []Shard, id string) 
 
 // DeleteInstanceByKey removes the on-demand instance that was created with an
 // idempotency key, in whichever of the shards has it, which it returns.
-func (c *Client) DeleteInstanceByKey(ctx context.Context, shards []Shard, key string) (string, error) {
+func (c *Client) DeleteInstanceByKey(ctx context.Context, shards []client.Shard, key string) (string, error) {
 	return c.wherever(ctx, shards, func(ctx context.Context, s nstancev1.OperatorServiceClient) error {
 		_, err := s.DeleteInstance(ctx, &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: key}})
 		return err
@@ -66,7 +68,7 @@ func (c *Client) DeleteInstanceByKey(ctx context.Context, shards []Shard, key st
 
 // AcknowledgeDrained says that nothing is left on a draining instance, which then
 // goes at once, to whichever of the shards has it. Repeating does no harm.
-func (c *Client) AcknowledgeDrained(ctx context.Context, shards []Shard, id string) (string, error) {
+func (c *Client) AcknowledgeDrained(ctx context.Context, shards []client.Shard, id string) (string, error) {
 	return c.wherever(ctx, shards, func(ctx context.Context, s nstancev1.OperatorServiceClient) error {
 		_, err := s.AcknowledgeDrained(ctx, &nstancev1.AcknowledgeDrainedRequest{Id: id})
 		return err
@@ -76,10 +78,10 @@ func (c *Client) AcknowledgeDrained(ctx context.Context, shards []Shard, id stri
 // wherever makes a call that only one of the shards can serve, to all of them,
 // without waiting for the others once one has. Its error is that of the shard
 // which knows best: any other than "not found", if there is one.
-func (c *Client) wherever(ctx context.Context, shards []Shard, call func(context.Context, nstancev1.OperatorServiceClient) error) (string, error) {
+func (c *Client) wherever(ctx context.Context, shards []client.Shard, call func(context.Context, nstancev1.OperatorServiceClient) error) (string, error) {
 	ctx, found := context.WithCancel(ctx)
 	defer found()
-	done, err := gather(ctx, c, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]string, error) {
+	done, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]string, error) {
 		if err := call(ctx, s); err != nil {
 			return nil, err
 		}
@@ -99,7 +101,7 @@ func telling(err error) error {
 	if !ok {
 		return err
 	}
-	rest := slices.DeleteFunc(slices.Clone(joined.Unwrap()), func(e error) bool { return Code(e) == codes.NotFound })
+	rest := slices.DeleteFunc(slices.Clone(joined.Unwrap()), func(e error) bool { return client.Code(e) == codes.NotFound })
 	if len(rest) == 0 {
 		return err
 	}

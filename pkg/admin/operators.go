@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -26,8 +26,8 @@ type Operator struct {
 // removed those that were removed too. The list is the cluster's, so one shard
 // knows them all; each knows who is connected to it. What some shards answered is
 // returned beside the error of the others.
-func (c *Client) ListOperators(ctx context.Context, shards []Shard, removed bool) ([]Operator, error) {
-	all, err := gather(ctx, c, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Operator, error) {
+func (c *Client) ListOperators(ctx context.Context, shards []client.Shard, removed bool) ([]Operator, error) {
+	all, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Operator, error) {
 		var found []Operator
 		for token := ""; ; {
 			resp, err := s.ListOperators(ctx, &nstancev1.ListOperatorsRequest{IncludeRemoved: removed, PageToken: token})
@@ -67,9 +67,9 @@ func operator(shard string, o *nstancev1.OperatorStatus) Operator {
 // RemoveOperator ends an operator's power for good, and returns the shards that
 // refuse it from now on. One of them suffices to remove it: those that were not
 // reached, and are named in the error, notice it within about a minute.
-func (c *Client) RemoveOperator(ctx context.Context, shards []Shard, id string) ([]string, error) {
-	itself := id == c.operatorID()
-	return gather(ctx, c, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]string, error) {
+func (c *Client) RemoveOperator(ctx context.Context, shards []client.Shard, id string) ([]string, error) {
+	itself := id == c.cfg.Identity.ID()
+	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]string, error) {
 		_, err := s.RemoveOperator(ctx, &nstancev1.RemoveOperatorRequest{Id: id})
 		if itself && rpc.Revoked(err) { // another shard was first
 			err = nil
@@ -79,17 +79,4 @@ func (c *Client) RemoveOperator(ctx context.Context, shards []Shard, id string) 
 		}
 		return []string{shard}, nil
 	})
-}
-
-// operatorID is the id in the client's own certificate; empty when it has none.
-func (c *Client) operatorID() string {
-	if c.cfg.Identity == nil {
-		return ""
-	}
-	e := c.cfg.Identity.endpoint
-	caller, err := pki.ParseCaller(e.Source.Keypair().Certificate(), e.Cluster)
-	if err != nil {
-		return ""
-	}
-	return caller.ID
 }

@@ -2,8 +2,10 @@ package admin_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -48,12 +51,12 @@ func (d *desk) shown() (serials []string, renewals int) {
 // where it is read from.
 func (d *desk) client() (*admin.Client, <-chan error) {
 	d.t.Helper()
-	id, err := admin.LoadIdentity(d.dir, d.clock)
+	id, err := admin.LoadIdentity(d.dir, d.clock, rand.Reader)
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	warnings := make(chan error, 100)
-	c := admin.NewClient(admin.Config{TLS: id.TLS, UserAgent: "test", Identity: id, Warn: func(err error) { warnings <- err }})
+	c := admin.NewClient(admin.Config{Identity: id, UserAgent: "test", Random: mathrand.Float64, Warn: func(err error) { warnings <- err }})
 	d.t.Cleanup(c.Close)
 	return c, warnings
 }
@@ -64,7 +67,7 @@ func (d *desk) follow(c *admin.Client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- c.Watch(ctx, []admin.Shard{d.shard}, []string{admin.WatchGroups}, func(admin.Event) error { return nil })
+		ended <- c.Watch(ctx, []client.Shard{d.shard}, []string{client.WatchGroups}, func(admin.Event) error { return nil })
 	}()
 	d.t.Cleanup(func() {
 		cancel()
@@ -89,7 +92,7 @@ func eventually(t *testing.T, what string, check func() error) {
 func TestWatchRenewsFirst(t *testing.T) {
 	d := newDesk(t)
 	c, _ := d.client()
-	if _, err := c.ListGroups(t.Context(), []admin.Shard{d.shard}); err != nil {
+	if _, err := c.ListGroups(t.Context(), []client.Shard{d.shard}); err != nil {
 		t.Fatal(err)
 	}
 	d.later(life * 7 / 10)
@@ -148,7 +151,7 @@ func TestLongProcessRenews(t *testing.T) {
 	d := newDesk(t)
 	c, warnings := d.client()
 	for month := range 12 {
-		if _, err := c.ListGroups(t.Context(), []admin.Shard{d.shard}); err != nil {
+		if _, err := c.ListGroups(t.Context(), []client.Shard{d.shard}); err != nil {
 			t.Fatalf("in month %d: %v", month, err)
 		}
 		d.later(life / 3)
@@ -168,7 +171,7 @@ func TestLongProcessThatCannotRenew(t *testing.T) {
 	ask := func(times int) {
 		t.Helper()
 		for range times {
-			if _, err := c.ListGroups(t.Context(), []admin.Shard{d.shard}); err != nil {
+			if _, err := c.ListGroups(t.Context(), []client.Shard{d.shard}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -32,7 +34,7 @@ type desk struct {
 	ca    *pki.CA
 	also  *pki.CA // trusted beside ca
 	dir   string
-	shard admin.Shard
+	shard client.Shard
 
 	mu       sync.Mutex
 	now      time.Time
@@ -76,7 +78,7 @@ func newDeskFor(t *testing.T, ttl time.Duration) *desk {
 	}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
-	d.shard = admin.Shard{ID: "one", Addrs: []string{l.Addr().String()}}
+	d.shard = client.Shard{ID: "one", Addrs: []string{l.Addr().String()}}
 
 	mine := newKey(t)
 	text, err := pki.EncodePrivateKey(mine)
@@ -185,17 +187,17 @@ func (d *desk) files() map[string]string {
 // command does what a command does, and returns what it was warned of.
 func (d *desk) command() (warnings []error) {
 	d.t.Helper()
-	id, err := admin.LoadIdentity(d.dir, d.clock)
+	id, err := admin.LoadIdentity(d.dir, d.clock, rand.Reader)
 	if err != nil {
 		d.t.Errorf("load the identity: %v", err)
 		return nil
 	}
-	client := admin.NewClient(admin.Config{TLS: id.TLS, UserAgent: "test", Identity: id, Warn: func(err error) { warnings = append(warnings, err) }})
-	defer client.Close()
+	c := admin.NewClient(admin.Config{Identity: id, UserAgent: "test", Random: mathrand.Float64, Warn: func(err error) { warnings = append(warnings, err) }})
+	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for range 2 {
-		if _, err := client.ListGroups(ctx, []admin.Shard{d.shard}); err != nil {
+		if _, err := c.ListGroups(ctx, []client.Shard{d.shard}); err != nil {
 			d.t.Errorf("the command failed: %v", err)
 		}
 	}

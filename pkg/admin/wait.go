@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/retry"
 )
 
@@ -13,10 +14,10 @@ import (
 // has no other managed record left but draining ones, whose ids it returns
 // beside the group. progress, if not nil, is told each time the group's numbers
 // change.
-func (c *Client) WaitGroup(ctx context.Context, shard Shard, key string, progress func(Group)) (g Group, draining []string, err error) {
+func (c *Client) WaitGroup(ctx context.Context, shard client.Shard, key string, progress func(Group)) (g Group, draining []string, err error) {
 	var last Group
 	for {
-		found, err := c.GroupStatus(ctx, []Shard{shard}, key)
+		found, err := c.GroupStatus(ctx, []client.Shard{shard}, key)
 		if err != nil {
 			if ctx.Err() != nil && last.Key != "" {
 				err = unfinished(shard, last, err)
@@ -44,7 +45,7 @@ const waitInterval = 200 * time.Millisecond
 func numbers(g Group) [4]int32 { return [4]int32{g.Size, g.ActualSize, g.PendingSize, g.DrainingSize} }
 
 // unfinished says how far the group came, and what it says of itself.
-func unfinished(shard Shard, g Group, cause error) error {
+func unfinished(shard client.Shard, g Group, cause error) error {
 	text := fmt.Sprintf("%d of %d run, %d on their way", g.ActualSize, g.Size, g.PendingSize)
 	for _, c := range g.Conditions {
 		if c.Message != "" {
@@ -54,8 +55,8 @@ func unfinished(shard Shard, g Group, cause error) error {
 	return fmt.Errorf("wait for group %s of shard %s: %s: %w", g.Key, shard.ID, text, cause)
 }
 
-func (c *Client) drainingOf(ctx context.Context, shard Shard, key string) ([]string, error) {
-	all, err := c.ListInstances(ctx, []Shard{shard}, key, false)
+func (c *Client) drainingOf(ctx context.Context, shard client.Shard, key string) ([]string, error) {
+	all, err := c.ListInstances(ctx, []client.Shard{shard}, key, false)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func (i *Identity) Renew(ctx context.Context, ask Ask) error {
 	if err != nil {
 		return &LocalError{err}
 	}
-	if i.adopt(stored) && !Due(i.Certificate(), i.config.Now()) {
+	if i.adopt(stored) && !i.Due() {
 		return nil
 	}
 	key, err := pki.ParsePrivateKey(stored.Next)

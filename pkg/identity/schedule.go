@@ -21,25 +21,26 @@ const (
 	onUseRetry = 10 * time.Minute
 )
 
-// Due reports whether two thirds of a certificate's life are over.
-func Due(cert *x509.Certificate, now time.Time) bool { return !now.Before(pki.RenewAt(cert)) }
+// Due reports whether two thirds of the certificate's life are over.
+func (i *Identity) Due() bool { return i.left(0) <= 0 }
 
 // RetryOnUse is how long a client that renews when it is used waits after an
 // attempt.
-func RetryOnUse(cert *x509.Certificate) time.Duration { return min(onUseRetry, pki.Life(cert)/20) }
+func (i *Identity) RetryOnUse() time.Duration { return min(onUseRetry, pki.Life(i.Certificate())/20) }
 
-// NextCheck is when such a client, while it is in use, checks again whether the
-// certificate is due.
-func NextCheck(cert *x509.Certificate, now time.Time) time.Duration {
-	return min(max(pki.RenewAt(cert).Sub(now), RetryOnUse(cert), minCheck), maxCheck)
+// NextCheck is how long such a client, while it is in use, waits before it checks
+// again whether the certificate is due.
+func (i *Identity) NextCheck() time.Duration {
+	return min(max(i.left(0), i.RetryOnUse(), minCheck), maxCheck)
 }
 
-// renewAt is when Keep renews: at two thirds of the certificate's life, or up to a
-// twentieth of it sooner. spread, from [0, 1), is the client's own share of that,
-// so that machines made in one minute do not all come in one minute.
-func renewAt(cert *x509.Certificate, spread float64) time.Time {
+// left is how long until the certificate is renewed: at two thirds of its life, or
+// up to a twentieth of it sooner. spread, from [0, 1), is the client's own share of
+// that, so that machines made in one minute do not all come in one minute.
+func (i *Identity) left(spread float64) time.Duration {
+	cert := i.Certificate()
 	early := time.Duration(spread * float64(pki.Life(cert)/20))
-	return pki.RenewAt(cert).Add(-early)
+	return pki.RenewAt(cert).Add(-early).Sub(i.config.Now())
 }
 
 // retryAfter is the wait of Keep after its n-th attempt in a row: at least half of
@@ -68,14 +69,13 @@ type KeepConfig struct {
 func (i *Identity) Keep(ctx context.Context, c KeepConfig) {
 	spread := c.Random()
 	for attempts := 0; ctx.Err() == nil; {
-		cert := i.Certificate()
-		if left := renewAt(cert, spread).Sub(i.config.Now()); left > 0 {
+		if left := i.left(spread); left > 0 {
 			attempts = 0
 			_ = retry.Wait(ctx, min(left, maxCheck)) // fails when ctx ends, which ends the loop
 			continue
 		}
 		attempts++
-		wait := retryAfter(cert, attempts, c.Random())
+		wait := retryAfter(i.Certificate(), attempts, c.Random())
 		err := i.Renew(ctx, c.Ask)
 		if ctx.Err() != nil {
 			return

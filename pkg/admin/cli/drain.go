@@ -10,9 +10,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nstance/nstance/pkg/admin"
-	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/spf13/cobra"
+
+	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/client"
+	"github.com/nstance/nstance/pkg/fleet"
 )
 
 func (a *app) instanceDrain() *cobra.Command {
@@ -53,7 +55,7 @@ func (a *app) instanceDrain() *cobra.Command {
 
 // listDraining lists what drains and is not acknowledged, of those ids if there are
 // any.
-func (a *app) listDraining(cmd *cobra.Command, client *admin.Client, shards []admin.Shard, only []string) error {
+func (a *app) listDraining(cmd *cobra.Command, client *admin.Client, shards []client.Shard, only []string) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
 	defer cancel()
 	all, err := client.ListInstances(ctx, shards, "", false)

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nstance/nstance/pkg/admin"
 	"google.golang.org/grpc/codes"
+
+	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/client"
 )
 
 // usageError is a mistake on the command line.
@@ -24,7 +26,7 @@ func hint(err error) string {
 	case errors.Is(err, admin.ErrNoIdentity):
 		return "`nstance-admin cluster register-operator` makes an identity; --identity-dir says where it is"
 	}
-	switch admin.Code(err) {
+	switch client.Code(err) {
 	case codes.Unavailable:
 		return "is the server up, and is --servers its operator address? Its health endpoint says what it waits for"
 	case codes.Unauthenticated:

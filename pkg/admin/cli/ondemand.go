@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/nstance/nstance/pkg/admin"
-	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/spf13/cobra"
+
+	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/client"
+	"github.com/nstance/nstance/pkg/fleet"
 )
 
 func (a *app) instanceCreate() *cobra.Command {
@@ -88,7 +90,7 @@ func (a *app) instanceAck() *cobra.Command {
 
 // toInstance does something to the one instance of an id, in whichever shard has
 // it; words say so of the id and the shard.
-func (a *app) toInstance(cmd *cobra.Command, id string, do func(*admin.Client, context.Context, []admin.Shard, string) (string, error), words string) error {
+func (a *app) toInstance(cmd *cobra.Command, id string, do func(*admin.Client, context.Context, []client.Shard, string) (string, error), words string) error {
 	if _, err := fleet.ParseID(id); err != nil {
 		return usageError{err}
 	}

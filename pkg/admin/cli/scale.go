@@ -10,8 +10,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/nstance/nstance/pkg/admin"
 	"github.com/spf13/cobra"
+
+	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/client"
 )
 
 func (a *app) groupScale() *cobra.Command {
@@ -94,19 +96,19 @@ func (a *app) upsert(cmd *cobra.Command, change admin.Change, wait bool) error {
 }
 
 // await waits for groups, each of its own shard, and brings them up to date.
-func (a *app) await(cmd *cobra.Command, client *admin.Client, shards []admin.Shard, groups []admin.Group) error {
+func (a *app) await(cmd *cobra.Command, c *admin.Client, shards []client.Shard, groups []admin.Group) error {
 	out := cmd.ErrOrStderr()
 	errs := make([]error, len(groups))
 	var all sync.WaitGroup
 	for n := range groups {
 		all.Go(func() {
-			shard, err := admin.Select(shards, groups[n].Shard)
+			shard, err := client.Select(shards, groups[n].Shard)
 			if err != nil {
 				errs[n] = err
 				return
 			}
 			var draining []string
-			groups[n], draining, errs[n] = client.WaitGroup(cmd.Context(), shard[0], groups[n].Key, printProgress(out))
+			groups[n], draining, errs[n] = c.WaitGroup(cmd.Context(), shard[0], groups[n].Key, printProgress(out))
 			if len(draining) > 0 {
 				fmt.Fprintf(out, "%s/%s: still draining: %s\n", groups[n].Shard, groups[n].Key, strings.Join(draining, ", "))
 			}

@@ -2,8 +2,12 @@ package cli
 
 import (
 	"fmt"
-	"github.com/nstance/nstance/pkg/admin"
+	"math/rand/v2"
+
 	"github.com/spf13/cobra"
+
+	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/client"
 )
 
 // shardFlags adds the flags of commands that ask shards.
@@ -17,7 +21,7 @@ func (a *app) shardFlags(cmd *cobra.Command) *cobra.Command {
 }
 
 // readShards returns the shards to ask.
-func (a *app) readShards() ([]admin.Shard, error) {
+func (a *app) readShards() ([]client.Shard, error) {
 	name := a.shardName
 	if a.allShards {
 		if a.shardGiven {
@@ -25,11 +29,11 @@ func (a *app) readShards() ([]admin.Shard, error) {
 		}
 		name = ""
 	}
-	all, err := admin.ParseServers(a.servers)
+	all, err := client.ParseServers(a.servers)
 	if err != nil {
 		return nil, usagef("--%w", err)
 	}
-	picked, err := admin.Select(all, name)
+	picked, err := client.Select(all, name)
 	if err != nil {
 		return nil, usagef("--%w", err)
 	}
@@ -38,7 +42,7 @@ func (a *app) readShards() ([]admin.Shard, error) {
 
 // everyShard returns all shards there are, unless --shard says another thing: what
 // NSTANCE_ADMIN_SHARD names is where one usually works.
-func (a *app) everyShard() ([]admin.Shard, error) {
+func (a *app) everyShard() ([]client.Shard, error) {
 	if !a.shardGiven {
 		a.allShards = true
 	}
@@ -47,7 +51,7 @@ func (a *app) everyShard() ([]admin.Shard, error) {
 
 // writeShards returns the shards that a change is for: one named, the only one
 // there is, or all when that was asked for.
-func (a *app) writeShards() ([]admin.Shard, error) {
+func (a *app) writeShards() ([]client.Shard, error) {
 	picked, err := a.readShards()
 	if err != nil {
 		return nil, err
@@ -59,18 +63,18 @@ func (a *app) writeShards() ([]admin.Shard, error) {
 }
 
 // ask resolves the shards and connects.
-func (a *app) ask(pick func() ([]admin.Shard, error)) (*admin.Client, []admin.Shard, error) {
+func (a *app) ask(pick func() ([]client.Shard, error)) (*admin.Client, []client.Shard, error) {
 	shards, err := pick()
 	if err != nil {
 		return nil, nil, err
 	}
-	identity, err := admin.LoadIdentity(a.identityDir, a.env.Now)
+	identity, err := admin.LoadIdentity(a.identityDir, a.env.Now, a.env.Random)
 	if err != nil {
 		return nil, nil, err
 	}
 	a.client = admin.NewClient(admin.Config{
-		TLS: identity.TLS, UserAgent: "nstance-admin/" + a.env.Version, Waiting: newWaits(a.env.Stderr).hear,
-		Identity: identity, Warn: func(err error) { fmt.Fprintf(a.env.Stderr, "warning: %v\n", err) },
+		Identity: identity, UserAgent: "nstance-admin/" + a.env.Version, Random: rand.Float64, Waiting: newWaits(a.env.Stderr).hear,
+		Warn: func(err error) { fmt.Fprintf(a.env.Stderr, "warning: %v\n", err) },
 	})
 	return a.client, shards, nil
 }

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nstance/nstance/pkg/admin"
 	"github.com/spf13/cobra"
+
+	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/client"
 )
 
 func (a *app) watch() *cobra.Command {
-	all := []string{admin.WatchGroups, admin.WatchInstances, admin.WatchProblems}
+	all := []string{client.WatchGroups, client.WatchInstances, client.WatchProblems}
 	var only []string
 	cmd := &cobra.Command{
 		Use: "watch", Short: "Follow groups, leaving instances and problems of all shards", Args: cobra.NoArgs, Annotations: map[string]string{endless: "yes"},

@@ -1,24 +1,24 @@
-package admin_test
+package client_test
 
 import (
 	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
 func TestParseServers(t *testing.T) {
-	for text, want := range map[string][]admin.Shard{
+	for text, want := range map[string][]client.Shard{
 		"a=10.0.0.1:1": {{ID: "a", Addrs: []string{"10.0.0.1:1"}}},
 		"b=h:1;h:2, a=[::1]:3": {
 			{ID: "a", Addrs: []string{"[::1]:3"}}, {ID: "b", Addrs: []string{"h:1", "h:2"}},
 		},
 		"a=h:1;h:1": {{ID: "a", Addrs: []string{"h:1"}}},
 	} {
-		have, err := admin.ParseServers(text)
+		have, err := client.ParseServers(text)
 		if err != nil || !reflect.DeepEqual(have, want) {
 			t.Errorf("%q is %v, %v; want %v", text, have, err, want)
 		}
@@ -38,7 +38,7 @@ func TestParseServers(t *testing.T) {
 		"a=h:1 b=h:2":     "shard a",
 		"a=https://h:1/x": "https",
 	} {
-		if have, err := admin.ParseServers(text); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "servers: ") {
+		if have, err := client.ParseServers(text); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "servers: ") {
 			t.Errorf("%q is %v, %v; want an error with %q", text, have, err, want)
 		}
 	}
@@ -49,7 +49,7 @@ func FuzzParseServers(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		shards, err := admin.ParseServers(text)
+		shards, err := client.ParseServers(text)
 		if err != nil {
 			return
 		}
@@ -65,7 +65,7 @@ func FuzzParseServers(f *testing.F) {
 			}
 			again = append(again, s.ID+"="+strings.Join(s.Addrs, ";"))
 		}
-		same, err := admin.ParseServers(strings.Join(again, ","))
+		same, err := client.ParseServers(strings.Join(again, ","))
 		if err != nil || !reflect.DeepEqual(same, shards) {
 			t.Fatalf("%q gives %v, written again %v, %v", text, shards, same, err)
 		}
@@ -73,14 +73,14 @@ func FuzzParseServers(f *testing.F) {
 }
 
 func TestSelect(t *testing.T) {
-	all := []admin.Shard{{ID: "a"}, {ID: "b"}}
-	if have, err := admin.Select(all, ""); err != nil || len(have) != 2 {
+	all := []client.Shard{{ID: "a"}, {ID: "b"}}
+	if have, err := client.Select(all, ""); err != nil || len(have) != 2 {
 		t.Errorf("all: %v, %v", have, err)
 	}
-	if have, err := admin.Select(all, "b"); err != nil || len(have) != 1 || have[0].ID != "b" {
+	if have, err := client.Select(all, "b"); err != nil || len(have) != 1 || have[0].ID != "b" {
 		t.Errorf("one: %v, %v", have, err)
 	}
-	if _, err := admin.Select(all, "c"); err == nil || !strings.Contains(err.Error(), `"c" (have: a, b)`) {
+	if _, err := client.Select(all, "c"); err == nil || !strings.Contains(err.Error(), `"c" (have: a, b)`) {
 		t.Errorf("none: %v", err)
 	}
 }
