@@ -88,6 +88,7 @@ func rooms() map[string][]string {
 		"pkg/provider": {"docker", "process", "fake", "providertest"},
 
 		"pkg/server/reconcile": {"ledgertest"},
+		"pkg/identity":         {"identitytest"},
 	} {
 		for _, child := range children {
 			ports[port+"/"+child] = append([]string{port}, ports[port]...)

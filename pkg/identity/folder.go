@@ -28,18 +28,22 @@ type Folder struct {
 
 var _ Store = Folder{}
 
-// Load implements Store.
+// Load implements Store. What is no pair is read again: a promotion may have ended
+// meanwhile, and another one begun.
 func (f Folder) Load(context.Context) (Contents, error) {
-	c, err := f.load()
-	if err != nil || c.Certificate == nil || fit(c.Certificate, c.Key) {
-		return c, err
+	for reads := 1; ; reads++ {
+		c, err := f.load()
+		switch {
+		case err != nil || c.Certificate == nil || fit(c.Certificate, c.Key) || reads == maxReads:
+			return c, err
+		case fit(c.Certificate, c.Next): // a promotion is between the two, or was when its process ended
+			c.Key, c.Next = c.Next, nil
+			return c, nil
+		}
 	}
-	if fit(c.Certificate, c.Next) { // a promotion is between the two, or was when its process ended
-		c.Key, c.Next = c.Next, nil
-		return c, nil
-	}
-	return f.load() // or it ended meanwhile
 }
+
+const maxReads = 5
 
 // load reads the CAs last: a promotion writes them first, so they fit the
 // certificate that was read.
