@@ -155,6 +155,23 @@ func TestOneStepFails(t *testing.T) {
 	}
 }
 
+// TestCrashesOneAfterAnother ends a renewal after every number of steps, and so the
+// one after it: there is always a pair.
+func TestCrashesOneAfterAnother(t *testing.T) {
+	for n, whole := 0, false; !whole; n++ {
+		for m, again := 0, false; !again; m++ {
+			s := newServer(t)
+			folder := holding(t, s.Authority, newFolder(t))
+			first, second := crash{n}, crash{m}
+			whole = open(t, folder.WithStep(first.step)).Renew(t.Context(), s.ask) == nil
+			again = open(t, folder.WithStep(second.step)).Renew(t.Context(), s.ask) == nil
+			if id, err := identity.Open(t.Context(), config(folder)); err != nil || id.Problem() != nil {
+				t.Fatalf("after crashes after %d and %d steps: %v, %v", n, m, err, id.Problem())
+			}
+		}
+	}
+}
+
 // TestSettle: what else reads the folder finds a pair after it.
 func TestSettle(t *testing.T) {
 	for n := 0; ; n++ {
