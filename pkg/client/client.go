@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -26,6 +27,8 @@ type Config struct {
 	// no leader and is tried again, and with nil when that is over; several
 	// goroutines may call it. Optional.
 	Waiting func(shard string, err error)
+	// Dialer makes the connections; nil: TCP.
+	Dialer func(ctx context.Context, addr string) (net.Conn, error)
 }
 
 // Client asks shards. It keeps one connection to each and is safe for
@@ -87,7 +90,7 @@ func (c *Client) shard(s Shard) (*rpc.Client, error) {
 // connect makes a connection of its own to a shard.
 func (c *Client) connect(s Shard) (*rpc.Client, error) {
 	return rpc.NewClient(rpc.ClientConfig{
-		Addrs: s.Addrs, UserAgent: c.cfg.UserAgent, Random: c.cfg.Random,
+		Addrs: s.Addrs, UserAgent: c.cfg.UserAgent, Random: c.cfg.Random, Dialer: c.cfg.Dialer,
 		TLS: func(host string) *tls.Config { return c.cfg.TLS(s.ID, host) },
 	})
 }

@@ -1,0 +1,140 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/nstance/nstance/pkg/client"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// list asks for the groups of a shard: the server's address is the key of the only
+// one.
+func list(ctx context.Context, c *client.Client, s client.Shard) (string, error) {
+	return client.Call(ctx, c, s, func(ctx context.Context, s nstancev1.OperatorServiceClient) (string, error) {
+		answer, err := s.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
+		if err != nil {
+			return "", err
+		}
+		return answer.GetGroups()[0].GetKey(), nil
+	})
+}
+
+func TestCallFollowsTheLeader(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.up("one", "10.0.0.1"), w.up("one", "10.0.0.2")
+		a.set(func() { a.leader = b.addr })
+		var asked []string
+		c := w.client(func(cfg *client.Config) {
+			cfg.Before = func(_ context.Context, s client.Shard) { asked = append(asked, s.ID) }
+		})
+		shard := client.Shard{ID: "one", Addrs: []string{a.addr}}
+		for range 2 {
+			if got, err := list(w.t.Context(), c, shard); got != b.addr || err != nil {
+				t.Fatalf("answered by %q, %v", got, err)
+			}
+		}
+		if !slices.Equal(asked, []string{"one", "one"}) {
+			t.Errorf("before the calls: %v", asked)
+		}
+	})
+}
+
+// TestCallWaits for a leader, says so, and goes on at once when there is one.
+func TestCallWaits(t *testing.T) {
+	inWorld(t, func(w *world) {
+		s := w.up("one", "10.0.0.1")
+		s.set(func() { s.refuse = rpc.Unavailable.Errorf("the store is away") })
+		var told []error
+		c := w.client(func(cfg *client.Config) { cfg.Waiting = func(_ string, err error) { told = append(told, err) } })
+		shard := client.Shard{ID: "one", Addrs: []string{s.addr}}
+		ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := list(ctx, c, shard)
+		var failed *client.ShardError
+		if !errors.As(err, &failed) || failed.Shard != "one" || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%v", err)
+		}
+		if text := err.Error(); !strings.Contains(text, "shard one: no leader answered in time: the store is away") {
+			t.Errorf("it says %q", text)
+		}
+		if n := len(told); n < 3 || told[n-1] != nil || told[0] == nil || !strings.HasPrefix(told[0].Error(), "shard one: ") {
+			t.Errorf("told %v", told)
+		}
+		time.AfterFunc(3*time.Second, func() { s.set(func() { s.refuse = nil }) })
+		if _, err := list(w.t.Context(), c, shard); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestCallReturnsAnAnswer that is none of a server without a lead.
+func TestCallReturnsAnAnswer(t *testing.T) {
+	inWorld(t, func(w *world) {
+		s := w.up("one", "10.0.0.1")
+		s.set(func() { s.refuse = rpc.Denied.Errorf("not yours") })
+		_, err := list(w.t.Context(), w.client(nil), client.Shard{ID: "one", Addrs: []string{s.addr}})
+		if err == nil || err.Error() != "shard one: not yours" || client.Code(err) != codes.PermissionDenied || client.Transient(err) || len(s.serials) != 1 {
+			t.Errorf("%v after %d calls", err, len(s.serials))
+		}
+	})
+}
+
+// TestGather has what some shards answer beside the error of the others.
+func TestGather(t *testing.T) {
+	inWorld(t, func(w *world) {
+		one, two := w.up("one", "10.0.0.1"), w.up("two", "10.0.0.2")
+		two.set(func() { two.refuse = rpc.Denied.Errorf("not yours") })
+		shards := []client.Shard{{ID: "two", Addrs: []string{two.addr}}, {ID: "one", Addrs: []string{one.addr}}}
+		got, err := client.Gather(w.t.Context(), w.client(nil), shards,
+			func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]string, error) {
+				_, err := s.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
+				return []string{shard}, err
+			})
+		if !slices.Contains(got, "one") || err == nil || !strings.Contains(err.Error(), "shard two: not yours") {
+			t.Errorf("%v, %v", got, err)
+		}
+	})
+}
+
+// TestTurnOver: what begins after it shows the new certificate, and a renewal does
+// so anyway.
+func TestTurnOver(t *testing.T) {
+	inWorld(t, func(w *world) {
+		s := w.up("one", "10.0.0.1")
+		c, shard := w.client(nil), client.Shard{ID: "one", Addrs: []string{s.addr}}
+		call := func() {
+			t.Helper()
+			if _, err := list(w.t.Context(), c, shard); err != nil {
+				t.Fatal(err)
+			}
+		}
+		call()
+		w.source.SetKeypair(w.operator())
+		call()
+		granted, err := c.RenewCertificate(w.t.Context(), shard, "a key")
+		if serial := pki.SerialHex(w.source.Keypair().Certificate()); err != nil || granted.GetCertificate() != serial {
+			t.Errorf("asked with %s, %v", granted.GetCertificate(), err)
+		}
+		if err := c.TurnOver(); err != nil {
+			t.Fatal(err)
+		}
+		call()
+		if s.serials[0] != s.serials[1] || s.serials[1] == s.serials[2] {
+			t.Errorf("the calls showed %v", s.serials)
+		}
+		ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+		defer cancel()
+		if _, err := c.RenewCertificate(ctx, client.Shard{ID: "two", Addrs: []string{s.addr}}, "a key"); err == nil {
+			t.Error("a server of another shard was asked")
+		}
+	})
+}

@@ -1,0 +1,220 @@
+package client_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/nstance/nstance/pkg/client"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// world is a cluster in one process and in synctest's time.
+type world struct {
+	t      *testing.T
+	ca     *pki.CA
+	source *pki.Source // what the client shows
+
+	mu        sync.Mutex
+	listeners map[string]*bufconn.Listener
+}
+
+func inWorld(t *testing.T, test func(*world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ca, err := pki.NewCA(pki.CAConfig{Cluster: "example", Key: newKey(t), Now: time.Now(), Random: rand.Reader})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &world{t: t, ca: ca, listeners: map[string]*bufconn.Listener{}}
+		w.source = pki.NewSource(pki.NewBundle(ca.Certificate()), w.operator())
+		test(w)
+	})
+}
+
+func newKey(t *testing.T) []byte {
+	t.Helper()
+	key, err := pki.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// operator is a new certificate for the client.
+func (w *world) operator() *pki.Keypair {
+	w.t.Helper()
+	key := newKey(w.t)
+	r := pki.ClientRequest{Tenant: "default", ID: "opr01h455vb4pex5vsknk084sn02q", PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: time.Hour}
+	cert, err := w.ca.IssueOperator(r, rand.Reader)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pair, err := pki.NewKeypair(cert, key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return pair
+}
+
+func (w *world) dial(ctx context.Context, addr string) (net.Conn, error) {
+	w.mu.Lock()
+	listener := w.listeners[addr]
+	w.mu.Unlock()
+	if listener == nil {
+		return nil, fmt.Errorf("dial %s: connection refused", addr)
+	}
+	return listener.DialContext(ctx)
+}
+
+// client is one process; change, if not nil, changes its config.
+func (w *world) client(change func(*client.Config)) *client.Client {
+	endpoint := pki.Endpoint{Cluster: "example", Source: w.source, Now: time.Now}
+	cfg := client.Config{
+		TLS:       func(shard, host string) *tls.Config { return endpoint.Client(host, shard) },
+		UserAgent: "test", Random: func() float64 { return 0.5 }, Dialer: w.dial,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	c := client.New(cfg)
+	w.t.Cleanup(c.Close)
+	return c
+}
+
+// server is a server of a shard that does what a test tells it.
+type server struct {
+	nstancev1.UnimplementedOperatorServiceServer
+	addr string
+
+	mu      sync.Mutex
+	leader  string   // empty: this one
+	refuse  error    // what ListGroups answers
+	serials []string // the certificates that listed groups
+	streams []stream // what the watches to come see, one after another; the last one lasts
+}
+
+// stream is what one watch sees, and how it ends.
+type stream struct {
+	groups    []*nstancev1.WatchGroupsResponse
+	instances []*nstancev1.WatchInstancesResponse
+	end       error // nil: it goes on
+}
+
+// up starts a server of a shard at an IP address.
+func (w *world) up(shard, ip string) *server {
+	w.t.Helper()
+	key := newKey(w.t)
+	cert, err := w.ca.IssueServer(pki.ServerRequest{
+		Shard: shard, IPs: []netip.Addr{netip.MustParseAddr(ip)}, PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: time.Hour,
+	}, rand.Reader)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pair, err := pki.NewKeypair(cert, key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s := &server{addr: ip + ":8993"}
+	e := pki.Endpoint{Cluster: "example", Source: pki.NewSource(w.source.Bundle(), pair), Now: time.Now}
+	serving, err := rpc.NewServer(rpc.ServerConfig{
+		TLS: e.Server(), Cluster: "example", Access: rpc.Access(), Gate: s, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Services: func(r grpc.ServiceRegistrar) { nstancev1.RegisterOperatorServiceServer(r, s) },
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	listener := bufconn.Listen(64 << 10)
+	w.mu.Lock()
+	w.listeners[s.addr] = listener
+	w.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := serving.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			w.t.Errorf("serve: %v", err)
+		}
+	}()
+	w.t.Cleanup(func() { serving.Stop(); <-done })
+	return s
+}
+
+// Leading implements rpc.Gate.
+func (s *server) Leading() (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leader, s.leader == ""
+}
+
+func (s *server) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// ListGroups implements OperatorServiceServer.
+func (s *server) ListGroups(ctx context.Context, _ *nstancev1.ListGroupsRequest) (*nstancev1.ListGroupsResponse, error) {
+	caller, _ := rpc.CallerFrom(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serials = append(s.serials, caller.Serial)
+	return &nstancev1.ListGroupsResponse{Groups: []*nstancev1.GroupStatus{{Key: s.addr}}}, s.refuse
+}
+
+// RenewCertificate implements OperatorServiceServer: the certificate that it
+// grants is the serial of the one that was shown.
+func (s *server) RenewCertificate(ctx context.Context, _ *nstancev1.OperatorServiceRenewCertificateRequest) (*nstancev1.OperatorServiceRenewCertificateResponse, error) {
+	caller, _ := rpc.CallerFrom(ctx)
+	return &nstancev1.OperatorServiceRenewCertificateResponse{Identity: &nstancev1.Identity{Certificate: caller.Serial}}, nil
+}
+
+// next is the stream that a watch sees.
+func (s *server) next() stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.streams) == 0 {
+		return stream{}
+	}
+	one := s.streams[0]
+	s.streams = s.streams[1:]
+	return one
+}
+
+// WatchGroups implements OperatorServiceServer.
+func (s *server) WatchGroups(_ *nstancev1.WatchGroupsRequest, to nstancev1.OperatorService_WatchGroupsServer) error {
+	one := s.next()
+	return play(to, one.groups, one.end)
+}
+
+// WatchInstances implements OperatorServiceServer.
+func (s *server) WatchInstances(_ *nstancev1.WatchInstancesRequest, to nstancev1.OperatorService_WatchInstancesServer) error {
+	one := s.next()
+	return play(to, one.instances, one.end)
+}
+
+func play[T any](to grpc.ServerStreamingServer[T], messages []*T, end error) error {
+	for _, m := range messages {
+		if err := to.Send(m); err != nil {
+			return err
+		}
+	}
+	if end == nil {
+		<-to.Context().Done()
+		return to.Context().Err()
+	}
+	return end
+}

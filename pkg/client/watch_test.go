@@ -1,0 +1,179 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/client"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+const (
+	upsert   = nstancev1.EventType_EVENT_TYPE_UPSERT
+	removed  = nstancev1.EventType_EVENT_TYPE_DELETE
+	snapshot = nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END
+)
+
+// instances are the messages about instances: "a" is one that drains, "a!" one
+// that is deleted, "." the end of the snapshot.
+func instances(text string) (all []*nstancev1.WatchInstancesResponse) {
+	for _, word := range strings.Fields(text) {
+		m := &nstancev1.WatchInstancesResponse{Type: snapshot}
+		if word != "." {
+			id, gone := strings.CutSuffix(word, "!")
+			m.Type, m.Instance = upsert, &nstancev1.InstanceStatus{Id: id, Phase: nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING}
+			if gone {
+				m.Instance.Phase = nstancev1.InstancePhase_INSTANCE_PHASE_DELETED
+			}
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// groups are the messages about groups: "a" is one, "-a" the end of one.
+func groups(text string) (all []*nstancev1.WatchGroupsResponse) {
+	for _, word := range strings.Fields(text) {
+		key, gone := strings.CutPrefix(word, "-")
+		m := &nstancev1.WatchGroupsResponse{Type: upsert, Key: key, Group: &nstancev1.GroupStatus{Key: key}}
+		switch {
+		case word == ".":
+			m = &nstancev1.WatchGroupsResponse{Type: snapshot}
+		case gone:
+			m.Type, m.Group = removed, nil
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+func word(e client.Event) string {
+	switch {
+	case e.Kind == client.Synced:
+		return "."
+	case e.Kind == client.Lost:
+		return "lost"
+	case e.Missed:
+		return "missed-" + e.Key
+	case e.Kind == client.Gone:
+		return "-" + e.Key
+	case e.Key != e.Group.GetKey()+e.Instance.GetId():
+		return fmt.Sprintf("%+v", e)
+	default:
+		return e.Key
+	}
+}
+
+// watched is what a watch saw within a minute.
+func (w *world) watched(s *server, of string) string {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	var seen []string
+	shard := client.Shard{ID: "one", Addrs: []string{s.addr}}
+	err := w.client(nil).Watch(ctx, []client.Shard{shard}, []string{of}, func(e client.Event) error {
+		if e.Shard != "one" || e.Of != of {
+			w.t.Errorf("an event of %s of shard %s", e.Of, e.Shard)
+		}
+		seen = append(seen, word(e))
+		return nil
+	})
+	if err != nil {
+		w.t.Errorf("it ended with %v", err)
+	}
+	return strings.Join(seen, " ")
+}
+
+// TestWatchOfInstances: what a reconnection does not show any more went meanwhile.
+func TestWatchOfInstances(t *testing.T) {
+	away := rpc.Unavailable.Errorf("going")
+	for name, c := range map[string]struct {
+		streams []string
+		want    string
+	}{
+		"nothing":               {[]string{"."}, "."},
+		"changes":               {[]string{"a . b a"}, "a . b a"},
+		"all as before":         {[]string{"a .", "a ."}, "a . lost a ."},
+		"one went":              {[]string{"a b .", "b ."}, "a b . lost b missed-a ."},
+		"a later one went":      {[]string{"a . b", "a ."}, "a . b lost a missed-b ."},
+		"all went, once":        {[]string{"b a .", ".", "."}, "b a . lost missed-a missed-b . lost ."},
+		"cut in the snapshot":   {[]string{"a b .", "a", "b ."}, "a b . lost a lost b missed-a ."},
+		"cut in the first one":  {[]string{"a b", "b ."}, "a b lost b missed-a ."},
+		"deleted is not missed": {[]string{"a . a!", "."}, "a . a lost ."},
+		"deleted in a snapshot": {[]string{"a .", "a! ."}, "a . lost a ."},
+		"it came back":          {[]string{"a .", ".", "a ."}, "a . lost missed-a . lost a ."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				s := w.up("one", "10.0.0.1")
+				for n, text := range c.streams {
+					one := stream{instances: instances(text), end: away}
+					if n == len(c.streams)-1 {
+						one.end = nil
+					}
+					s.streams = append(s.streams, one)
+				}
+				if got := w.watched(s, client.WatchInstances); got != c.want {
+					t.Errorf("saw %q, want %q", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestWatchOfGroups(t *testing.T) {
+	inWorld(t, func(w *world) {
+		s := w.up("one", "10.0.0.1")
+		away := rpc.Exhausted.Errorf("read faster")
+		s.streams = []stream{{groups: groups("a b c . -a"), end: away}, {groups: groups("b . -b")}}
+		if got, want := w.watched(s, client.WatchGroups), "a b c . -a lost b missed-c . -b"; got != want {
+			t.Errorf("saw %q, want %q", got, want)
+		}
+	})
+}
+
+// TestWatchFollows a leader without saying that it was lost.
+func TestWatchFollows(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.up("one", "10.0.0.1"), w.up("one", "10.0.0.2")
+		a.set(func() { a.leader = b.addr })
+		b.streams = []stream{{groups: groups("a .")}}
+		if got := w.watched(a, client.WatchGroups); got != "a ." {
+			t.Errorf("saw %q", got)
+		}
+	})
+}
+
+// TestWatchEnds with what no repetition can mend, and with the caller's error.
+func TestWatchEnds(t *testing.T) {
+	inWorld(t, func(w *world) {
+		one, two := w.up("one", "10.0.0.1"), w.up("two", "10.0.0.2")
+		shards := []client.Shard{{ID: "one", Addrs: []string{one.addr}}, {ID: "two", Addrs: []string{two.addr}}}
+		two.streams = []stream{{groups: groups("a ."), end: rpc.Denied.Errorf("not yours")}}
+		var seen []string
+		err := w.client(nil).Watch(w.t.Context(), shards, []string{client.WatchGroups}, func(e client.Event) error {
+			seen = append(seen, word(e))
+			return nil
+		})
+		if err == nil || err.Error() != "shard two: not yours" || !slices.Equal(seen, []string{"a", "."}) {
+			t.Errorf("%v after %v", err, seen)
+		}
+
+		two.set(func() { two.streams = []stream{{groups: groups("a b .")}} })
+		enough := errors.New("enough")
+		n := 0
+		err = w.client(nil).Watch(w.t.Context(), shards, []string{client.WatchGroups}, func(client.Event) error {
+			n++
+			return enough
+		})
+		if !errors.Is(err, enough) || n != 1 {
+			t.Errorf("%v after %d events", err, n)
+		}
+	})
+}
