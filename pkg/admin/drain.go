@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/retry"
@@ -151,7 +152,7 @@ func (d *drainer) drain(ctx, drains context.Context, i Instance) {
 			return
 		}
 		d.report(DrainStep{Instance: i, Step: DrainFailed, Err: err})
-		if client.Code(err) == codes.NotFound {
+		if status.Code(err) == codes.NotFound {
 			return // it is gone
 		}
 		if errors.As(err, new(*client.ShardError)) && !client.Transient(err) {

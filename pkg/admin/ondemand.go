@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nstance/nstance/pkg/client"
@@ -101,7 +102,7 @@ func telling(err error) error {
 	if !ok {
 		return err
 	}
-	rest := slices.DeleteFunc(slices.Clone(joined.Unwrap()), func(e error) bool { return client.Code(e) == codes.NotFound })
+	rest := slices.DeleteFunc(slices.Clone(joined.Unwrap()), func(e error) bool { return status.Code(e) == codes.NotFound })
 	if len(rest) == 0 {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"time"
 
@@ -30,15 +29,6 @@ type membership struct {
 	registered bool      // there is a certificate to use
 }
 
-// membershipConfig is what openMembership needs.
-type membershipConfig struct {
-	folder     identity.Folder
-	instanceID string
-	random     io.Reader // for keys
-	now        func() time.Time
-	logger     *slog.Logger
-}
-
 // finalError is what neither time nor a restart changes.
 type finalError struct{ err error }
 
@@ -47,8 +37,8 @@ func (e *finalError) Unwrap() error { return e.err }
 
 // openMembership reads the directory. A certificate that can't be used is as good
 // as none while there is a nonce to get another with, and final when there is not.
-func openMembership(ctx context.Context, c membershipConfig) (*membership, error) {
-	m := &membership{folder: c.folder}
+func openMembership(ctx context.Context, c Config) (*membership, error) {
+	m := &membership{folder: identity.Folder{Files: identity.Files{Dir: c.IdentityDir, Mode: c.IdentityMode}}}
 	if err := m.readHome(); err != nil {
 		return nil, err
 	}
@@ -56,25 +46,25 @@ func openMembership(ctx context.Context, c membershipConfig) (*membership, error
 		return nil, err
 	}
 	id, err := identity.Open(ctx, identity.Config{
-		Store: c.folder, Cluster: m.home.cluster, Now: c.now, Entropy: c.random,
+		Store: m.folder, Cluster: m.home.cluster, Now: c.Now, Entropy: c.Entropy,
 		Want: func(caller pki.Caller) error {
-			if caller.Role != pki.RoleAgent || caller.ID != c.instanceID {
-				return fmt.Errorf("the certificate is for %s %s: want agent %s", caller.Role, caller.ID, c.instanceID)
+			if caller.Role != pki.RoleAgent || caller.ID != string(c.InstanceID) {
+				return fmt.Errorf("the certificate is for %s %s: want agent %s", caller.Role, caller.ID, c.InstanceID)
 			}
 			return nil
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", c.folder.Dir, err)
+		return nil, fmt.Errorf("read %s: %w", c.IdentityDir, err)
 	}
 	m.Identity = id
-	problem := m.problem(c.now())
+	problem := m.problem(c.Now())
 	m.registered = problem == nil
 	switch {
 	case problem != nil && m.nonce == "":
-		return nil, &finalError{fmt.Errorf("read %s: %w, and there is no %s to register again with", c.folder.Dir, problem, nonceFile)}
+		return nil, &finalError{fmt.Errorf("read %s: %w, and there is no %s to register again with", c.IdentityDir, problem, nonceFile)}
 	case problem != nil && m.has(identity.CertificateName):
-		c.logger.LogAttrs(ctx, slog.LevelWarn, "registering again", slog.Any("reason", problem))
+		c.Logger.LogAttrs(ctx, slog.LevelWarn, "registering again", slog.Any("reason", problem))
 	}
 	return m, nil
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/nstance/nstance/pkg/identity"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -58,13 +57,7 @@ func Run(ctx context.Context, c Config) error {
 
 // live registers where that is still to do, and holds the streams.
 func (a *agent) live(ctx context.Context) (err error) {
-	a.membership, err = openMembership(ctx, membershipConfig{
-		folder:     identity.Folder{Files: identity.Files{Dir: a.config.IdentityDir, Mode: a.config.IdentityMode}},
-		instanceID: string(a.config.InstanceID),
-		random:     a.config.Entropy,
-		now:        a.config.Now,
-		logger:     a.config.Logger,
-	})
+	a.membership, err = openMembership(ctx, a.config)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
@@ -129,7 +130,7 @@ func (w *watch) run(ctx context.Context) error {
 			continue
 		}
 		failure := &ShardError{Shard: w.shard.ID, Err: err}
-		if !Transient(err) && Code(err) != codes.ResourceExhausted && !errors.Is(err, io.EOF) {
+		if !Transient(err) && status.Code(err) != codes.ResourceExhausted && !errors.Is(err, io.EOF) {
 			return failure
 		}
 		w.see(Event{Kind: Lost, Shard: w.shard.ID, Of: w.of, Err: failure})

@@ -139,32 +139,27 @@ func (f Folder) CheckVacant(cas []byte) error {
 }
 
 // Create makes the folder and writes an identity to it, or nothing of it.
-func (f Folder) Create(c Contents) (err error) {
+func (f Folder) Create(c Contents) error {
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
 		return fmt.Errorf("make the identity folder: %w", err)
 	}
 	if err := f.CheckVacant(c.CAs); err != nil {
 		return err
 	}
-	var made []string
-	defer func() {
-		for _, path := range made {
-			if err != nil {
-				os.Remove(path)
-			}
-		}
-	}()
-	for _, part := range []struct {
+	parts := []struct {
 		name string
 		text []byte
 		mode fs.FileMode
-	}{{KeyName, c.Key, keyMode}, {CertificateName, c.Certificate, f.Mode}, {CAsName, c.CAs, f.Mode}} {
+	}{{KeyName, c.Key, keyMode}, {CertificateName, c.Certificate, f.Mode}, {CAsName, c.CAs, f.Mode}}
+	for n, part := range parts {
 		err := writeNew(f.Path(part.name), part.text, part.mode)
-		if err == nil {
-			made = append(made, f.Path(part.name))
-		} else if part.name != CAsName || !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("write identity: %w", err)
+		if err == nil || part.name == CAsName && errors.Is(err, fs.ErrExist) {
+			continue
 		}
+		for _, made := range parts[:n] {
+			os.Remove(f.Path(made.name))
+		}
+		return fmt.Errorf("write identity: %w", err)
 	}
 	return nil
 }

@@ -146,16 +146,9 @@ func (i *Identity) Verify(at time.Time) error {
 }
 
 func verify(cert *x509.Certificate, bundle *pki.Bundle, at time.Time) error {
-	roots := x509.NewCertPool()
-	for _, ca := range bundle.Certificates() {
-		roots.AddCert(ca)
-	}
 	// Its beginning is the server's to judge: a machine just booted may be behind.
 	if at.Before(cert.NotBefore) {
 		at = cert.NotBefore
 	}
-	_, err := cert.Verify(x509.VerifyOptions{
-		Roots: roots, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
-	return err
+	return bundle.Verify(cert, x509.ExtKeyUsageClientAuth, at)
 }

@@ -14,17 +14,25 @@ func (e Endpoint) verify(peer []*x509.Certificate, usage x509.ExtKeyUsage) (Call
 	if len(peer) == 0 {
 		return Caller{}, fmt.Errorf("%w: the peer sent none", ErrNoCertificate)
 	}
-	now := e.Now()
-	_, err := peer[0].Verify(x509.VerifyOptions{
-		Roots:         e.Source.Bundle().pool,
+	if err := e.Source.Bundle().Verify(peer[0], usage, e.Now()); err != nil {
+		return Caller{}, err
+	}
+	return ParseCaller(peer[0], e.Cluster)
+}
+
+// Verify checks that a CA of the bundle signed a certificate for a use, and that
+// both are good at a time.
+func (b *Bundle) Verify(cert *x509.Certificate, usage x509.ExtKeyUsage, at time.Time) error {
+	_, err := cert.Verify(x509.VerifyOptions{
+		Roots:         b.pool,
 		Intermediates: x509.NewCertPool(),
-		CurrentTime:   now,
+		CurrentTime:   at,
 		KeyUsages:     []x509.ExtKeyUsage{usage},
 	})
 	if err != nil {
-		return Caller{}, explain(peer[0], err, now)
+		return explain(cert, err, at)
 	}
-	return ParseCaller(peer[0], e.Cluster)
+	return nil
 }
 
 func explain(cert *x509.Certificate, err error, now time.Time) error {

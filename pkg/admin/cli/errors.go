@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nstance/nstance/pkg/admin"
-	"github.com/nstance/nstance/pkg/client"
 )
 
 // usageError is a mistake on the command line.
@@ -26,7 +26,7 @@ func hint(err error) string {
 	case errors.Is(err, admin.ErrNoIdentity):
 		return "`nstance-admin cluster register-operator` makes an identity; --identity-dir says where it is"
 	}
-	switch client.Code(err) {
+	switch status.Code(err) {
 	case codes.Unavailable:
 		return "is the server up, and is --servers its operator address? Its health endpoint says what it waits for"
 	case codes.Unauthenticated:
