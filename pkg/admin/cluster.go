@@ -151,7 +151,7 @@ func (c *Cluster) RegisterOperator(ctx context.Context, tenant, dir string) (fle
 	}
 	made := identity.Contents{CAs: c.trust.Bundle.PEM(), Certificate: pki.EncodeCertificate(cert), Key: keyPEM}
 	if err := folder(dir).Create(made); err != nil {
-		// An operator that nobody has the key of is of no use.
+		// An operator without its key is of no use.
 		return fleet.Operator{}, errors.Join(err, c.store.Delete(ctx, o.Key()))
 	}
 	return o, nil

@@ -23,7 +23,7 @@ type DrainConfig struct {
 	// a wait that grows, for as long as the instance drains; its context ends when
 	// that is over.
 	Do     func(ctx context.Context, i Instance) error
-	Report func(DrainStep) // hears how it goes, one step at a time; required
+	Report func(DrainStep) // is told of each step, one at a time; required
 }
 
 // DrainStep is one step of one drain.
@@ -173,7 +173,7 @@ func (d *drainer) giveUp(err error) {
 	d.done()
 }
 
-// attempt acknowledges under ctx: news that the drain is over may well come before
+// attempt acknowledges under ctx: the event that the drain is over may well come before
 // the answer that ended it.
 func (d *drainer) attempt(ctx, drains context.Context, i Instance) error {
 	if err := d.cfg.Do(drains, i); err != nil {

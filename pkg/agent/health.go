@@ -46,15 +46,15 @@ func (h *holder) beat(run, ctx context.Context, stream healthStream, ended <-cha
 		if run.Err() != nil {
 			return h.lastReport(ctx, stream, ended, server)
 		}
-		h.unkick()
+		h.clearTriggers()
 		if err := h.send(ctx, stream, false, server); err != nil {
 			return whyEnded(err, ended)
 		}
 		select {
 		case <-ticker.C:
-		case <-h.Kick:
+		case <-h.ReportNow:
 			ticker.Reset(h.ReportInterval)
-		case <-h.news:
+		case <-h.filesChanged:
 			ticker.Reset(h.ReportInterval)
 		case <-run.Done():
 		case err := <-ended:
@@ -63,23 +63,23 @@ func (h *holder) beat(run, ctx context.Context, stream healthStream, ended <-cha
 	}
 }
 
-// kick asks for a report at once instead of at the end of the interval: there is
-// something that the server should not wait for. Make it with newKick.
-type kick chan struct{}
+// trigger asks for a report at once instead of at the end of the interval: there is
+// something that the server should not wait for. Make it with newTrigger.
+type trigger chan struct{}
 
-func newKick() kick { return make(kick, 1) }
+func newTrigger() trigger { return make(trigger, 1) }
 
 // now never blocks. Until the next report begins, one call is as good as many.
-func (k kick) now() {
+func (k trigger) now() {
 	select {
 	case k <- struct{}{}:
 	default:
 	}
 }
 
-// unkick forgets what was asked for before this report, which says it anyway.
-func (h *holder) unkick() {
-	for _, asked := range []<-chan struct{}{h.Kick, h.news} {
+// clearTriggers forgets what was asked for before this report, which says it anyway.
+func (h *holder) clearTriggers() {
+	for _, asked := range []<-chan struct{}{h.ReportNow, h.filesChanged} {
 		select {
 		case <-asked:
 		default:
@@ -87,7 +87,7 @@ func (h *holder) unkick() {
 	}
 }
 
-// lastReport says goodbye and waits until the server has answered it.
+// lastReport says that the agent stops, and waits until the server has answered.
 func (h *holder) lastReport(ctx context.Context, stream healthStream, ended <-chan error, server string) error {
 	if err := h.send(ctx, stream, true, server); err != nil {
 		return whyEnded(err, ended)

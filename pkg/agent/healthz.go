@@ -12,7 +12,7 @@ import (
 
 // serveHealth answers every GET on addr with 200 while the agent is connected,
 // and with 503 and its state while it is not; on no address at all when addr is
-// empty. Anybody may ask, so why it is in that state stands in the log and in the
+// empty. It needs no identity, so why it is in that state stands in the log and in the
 // status file only. stop ends it.
 func serveHealth(ctx context.Context, addr string, t *tracker) (stop func(), err error) {
 	if addr == "" {

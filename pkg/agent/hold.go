@@ -35,15 +35,15 @@ type HoldConfig struct {
 	ReportInterval time.Duration
 	// Fill completes a report: version, resources and the like. Sequence, uptime,
 	// sent_at, shutting_down and report_interval are set already.
-	Fill    func(context.Context, *nstancev1.ReportHealthRequest)
-	Files   Files           // nil: files that are sent are ignored, and none reported
-	Keys    Keys            // nil: requests for keys are ignored
-	Expired func() bool     // reports whether the certificate is no good any more; nil: it is good
-	Kick    <-chan struct{} // asks for a report at once; nil: nobody does
-	Random  func() float64  // yields numbers from [0, 1)
-	Now     func() time.Time
-	Logger  *slog.Logger
-	Observe func(Event) // is called from several goroutines, and must not block; nil: nobody watches
+	Fill      func(context.Context, *nstancev1.ReportHealthRequest)
+	Files     Files           // nil: files that are sent are ignored, and none reported
+	Keys      Keys            // nil: requests for keys are ignored
+	Expired   func() bool     // reports whether the certificate is no good any more; nil: it is good
+	ReportNow <-chan struct{} // asks for a report at once; nil: never
+	Random    func() float64  // yields numbers from [0, 1)
+	Now       func() time.Time
+	Logger    *slog.Logger
+	Observe   func(Event) // is called from several goroutines, and must not block; optional
 }
 
 // Event is one change that Hold tells its observer.
@@ -82,7 +82,7 @@ const (
 // report says that the agent is shutting down, and Hold returns once the server
 // has taken it, or after two seconds.
 func Hold(ctx context.Context, c HoldConfig) {
-	h := &holder{HoldConfig: c, started: c.Now(), news: newKick()}
+	h := &holder{HoldConfig: c, started: c.Now(), filesChanged: newTrigger()}
 	for failures, hops := 0, 0; ctx.Err() == nil; {
 		began := c.Now()
 		followed, err := h.connect(ctx)
@@ -108,10 +108,10 @@ const maxHops = 2
 
 type holder struct {
 	HoldConfig
-	started  time.Time
-	sequence uint64
-	news     kick                              // there is something to report of the files
-	failed   atomic.Pointer[map[string]string] // what the last commit failed on, by file; nil: it did not
+	started      time.Time
+	sequence     uint64
+	filesChanged trigger                           // there is something to report of the files
+	failed       atomic.Pointer[map[string]string] // what the last commit failed on, by file; nil: it did not
 }
 
 func (h *holder) observe(e Event) {
@@ -165,8 +165,8 @@ func (h *holder) connect(ctx context.Context) (followed bool, err error) {
 
 // side keeps one of the streams beside the report stream open: open it, read it
 // until it ends, and after a wait again, for as long as ctx lasts. The trouble
-// of one stream is no reason to cut the heartbeat, but for the news that the
-// leader is elsewhere. A server that does not serve the stream is not asked
+// of one stream is no reason to cut the heartbeat, unless the leader is
+// elsewhere. A server that does not serve the stream is not asked
 // twice.
 func (h *holder) side(ctx context.Context, cut context.CancelCauseFunc, name, server string, read func(ctx context.Context, opened func()) error) {
 	for failures := 1; ; failures++ {

@@ -18,8 +18,8 @@ const (
 	statusFile = "status.json"
 )
 
-// membership is what the identity directory says: who the agent is, and where it
-// belongs.
+// membership is what the identity directory holds: the identity, and the shard that
+// it is for.
 type membership struct {
 	*identity.Identity
 	folder     identity.Folder

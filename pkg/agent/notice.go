@@ -31,7 +31,7 @@ func (a *agent) watchForNotice(ctx context.Context) {
 				said.At = timestamppb.New(n.At)
 			}
 			a.noticed.message.Store(said)
-			a.kick.now()
+			a.trigger.now()
 		},
 	})
 	a.config.Logger.LogAttrs(ctx, slog.LevelDebug, "the watch for a termination notice is over")

@@ -47,7 +47,7 @@ func (h *holder) readFiles(service nstancev1.AgentServiceClient) func(context.Co
 				failures = 0
 				continue
 			}
-			// The server hears of it at once and may send the same at once.
+			// The report of it goes out at once, and the server may send the same at once.
 			failures++
 			if retry.Wait(ctx, rpc.Backoff().Draw(failures, h.Random)) != nil {
 				return ctx.Err()
@@ -72,7 +72,7 @@ func (h *holder) takeOver(ctx context.Context, set files.Set, refused error) err
 		h.failed.Store(&failed)
 		h.Logger.LogAttrs(ctx, slog.LevelError, "could not take over a set of files", append(about, slog.Any("error", err))...)
 	}
-	h.news.now()
+	h.filesChanged.now()
 	return err
 }
 

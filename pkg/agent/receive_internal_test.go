@@ -37,7 +37,7 @@ func FuzzHostileServer(f *testing.F) {
 		parent := fastDir(t)
 		lay(t, parent)
 		outside, own := snapshot(t, filepath.Join(parent, "outside")), filepath.Join(parent, "recv/own.txt")
-		h := &holder{news: newKick(), HoldConfig: HoldConfig{
+		h := &holder{filesChanged: newTrigger(), HoldConfig: HoldConfig{
 			Files:  files.NewDir(files.DirConfig{Path: filepath.Join(parent, "recv"), Mode: 0o640, Now: time.Now}),
 			Logger: slog.New(slog.DiscardHandler),
 		}}

@@ -16,11 +16,11 @@ type agent struct {
 	*membership // from the moment that its directory was read
 	config      Config
 	tracker     *tracker
-	kick        kick
+	trigger     trigger
 	noticed     noticed
 }
 
-// Run is an agent's life, until ctx ends: then it says goodbye to the server and
+// Run is an agent's life, until ctx ends: then it reports that to the server and
 // returns nil. It also returns, with an error, when something is wrong that
 // another start may find changed; the caller should wait a little before it lets
 // that happen. A refused nonce is no error: Run logs it and waits for ctx.
@@ -28,7 +28,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	a := &agent{config: c, tracker: newTracker(c), kick: newKick()}
+	a := &agent{config: c, tracker: newTracker(c), trigger: newTrigger()}
 	defer a.tracker.stopped()
 	stop, err := serveHealth(ctx, c.HealthAddr, a.tracker)
 	if err != nil {
@@ -105,7 +105,7 @@ func (a *agent) hold(ctx context.Context) error {
 		Files:          a.received(ctx),
 		Keys:           a.keys(),
 		Expired:        a.expired,
-		Kick:           a.kick,
+		ReportNow:      a.trigger,
 		Random:         a.config.Random,
 		Now:            a.config.Now,
 		Logger:         a.config.Logger,

@@ -52,7 +52,7 @@ type Client struct {
 	next   int // the index in Addrs to turn to
 	target Target
 	turns  uint64             // how often it turned to an address
-	former []*grpc.ClientConn // what TurnOver replaced and somebody may still use
+	former []*grpc.ClientConn // what TurnOver replaced and calls may still use
 }
 
 // Target is a connection and the address it leads to.

@@ -20,7 +20,7 @@ type peerCredentials struct {
 	cluster string
 }
 
-// ServerHandshake makes the handshake and reads who came.
+// ServerHandshake makes the handshake and reads the caller.
 func (c peerCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {

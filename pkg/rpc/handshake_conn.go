@@ -23,7 +23,7 @@ type admittedConn struct {
 
 var errHandshakeSize = errors.New("the TLS handshake is larger than any client of ours makes it")
 
-// begin hands the connection to whoever accepts.
+// begin hands the connection to Accept.
 func (c *admittedConn) begin() {
 	c.listener.mu.Lock()
 	delete(c.listener.waiting, c)
@@ -103,5 +103,5 @@ func (c *admittedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// drop closes a connection that nobody was given.
+// drop closes a connection that Accept did not return.
 func (c *admittedConn) drop() { _ = c.Close() }

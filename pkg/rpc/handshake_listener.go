@@ -130,7 +130,7 @@ func (l *admittedListener) forget(c *admittedConn) bool {
 	return true
 }
 
-// Close closes the listener and the connections that nobody got from Accept.
+// Close closes the listener and the connections that Accept did not return.
 func (l *admittedListener) Close() error {
 	l.end.Do(func() { close(l.done) })
 	err := l.Listener.Close()

@@ -5,7 +5,7 @@ import "time"
 // Limits bound what one peer can make the server do. A zero field takes the
 // value of DefaultLimits, but where it says that zero is no limit.
 //
-// An identity is a SPIFFE id, or the source address of who shows no certificate:
+// An identity is a SPIFFE id, or the source address where no certificate is shown:
 // an IPv4 address, or an IPv6 /64.
 type Limits struct {
 	MaxReceive       int           // bytes of one message

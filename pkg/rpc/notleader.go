@@ -18,7 +18,7 @@ const (
 )
 
 // notLeader is UNAVAILABLE with the leader's address for the called service,
-// which is empty while nobody is known to lead.
+// which is empty while no leader is known.
 func notLeader(leaderAddr string) error {
 	message := "this server does not lead its shard, and no leader is known yet: try again"
 	if leaderAddr != "" {

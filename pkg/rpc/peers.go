@@ -56,7 +56,7 @@ func (p *peers) forget(who identity, h *holding) {
 }
 
 // join counts a connection. The newest wins: a peer whose network comes and goes
-// leaves connections behind that nobody has noticed to be dead, and must not be
+// leaves dead connections behind that are not yet noticed, and must not be
 // locked out by them.
 func (p *peers) join(c *peerConn) {
 	p.mu.Lock()

@@ -16,7 +16,7 @@ const probeTimeout = 2 * time.Second
 // each newcomer has the place of whatever has been there longest.
 func ProbeConns() Conns { return Conns{Max: maxProbes, PerSource: maxProbes / 2, OldestGoes: true} }
 
-// NewProbeServer makes an HTTP server for health probes, which anybody may send.
+// NewProbeServer makes an HTTP server for health probes, which need no identity.
 // A connection has one request and a few seconds.
 func NewProbeServer(handler http.Handler, errorLog *log.Logger) *http.Server {
 	s := &http.Server{

@@ -73,7 +73,7 @@ func printValue(w io.Writer, f format, v any) error {
 	return err
 }
 
-// done reports a deed: in words, or as JSON or YAML to those who asked for that.
+// done reports what was done: in words, or as JSON or YAML where that is asked for.
 func (a *app) done(w io.Writer, words string, v any) error {
 	if a.format != formatTable {
 		return printValue(w, a.format, v)

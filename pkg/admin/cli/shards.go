@@ -73,7 +73,7 @@ func (a *app) ask(pick func() ([]client.Shard, error)) (*admin.Client, []client.
 		return nil, nil, err
 	}
 	a.client = admin.NewClient(admin.Config{
-		Identity: identity, UserAgent: "nstance-admin/" + a.env.Version, Random: rand.Float64, Waiting: newWaits(a.env.Stderr).hear,
+		Identity: identity, UserAgent: "nstance-admin/" + a.env.Version, Random: rand.Float64, Waiting: newWaits(a.env.Stderr).set,
 		Warn: func(err error) { fmt.Fprintf(a.env.Stderr, "warning: %v\n", err) },
 	})
 	return a.client, shards, nil

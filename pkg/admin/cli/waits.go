@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Whoever waits is told for what after a second, and then every few seconds.
+// What a command waits for is printed after a second, and then every few seconds.
 const (
-	firstWord = time.Second
-	nextWord  = 5 * time.Second
+	firstAfter = time.Second
+	thenEvery  = 5 * time.Second
 )
 
 // waits says which shards are waited for, and why.
@@ -27,8 +27,8 @@ type wait struct {
 
 func newWaits(w io.Writer) *waits { return &waits{w: w, shards: map[string]*wait{}} }
 
-// hear takes note of why a shard is waited for; nil: it is not any more.
-func (w *waits) hear(shard string, err error) {
+// set keeps why a shard is waited for; nil: it is not any more.
+func (w *waits) set(shard string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x := w.shards[shard]
@@ -39,18 +39,18 @@ func (w *waits) hear(shard string, err error) {
 		delete(w.shards, shard)
 	case x == nil:
 		x = &wait{last: err}
-		x.timer = time.AfterFunc(firstWord, func() { w.say(shard, x) })
+		x.timer = time.AfterFunc(firstAfter, func() { w.print(shard, x) })
 		w.shards[shard] = x
 	default:
 		x.last = err
 	}
 }
 
-func (w *waits) say(shard string, x *wait) {
+func (w *waits) print(shard string, x *wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.shards[shard] == x {
 		fmt.Fprintf(w.w, "waiting: %v\n", x.last)
-		x.timer.Reset(nextWord)
+		x.timer.Reset(thenEvery)
 	}
 }

@@ -57,7 +57,7 @@ func (a *aws) reclaimable(ctx context.Context) (bool, error) {
 	}
 }
 
-func (a *aws) look(ctx context.Context) (fleet.Notice, bool, error) {
+func (a *aws) notice(ctx context.Context) (fleet.Notice, bool, error) {
 	got, err := a.get(ctx, awsActionPath)
 	switch {
 	case err != nil:

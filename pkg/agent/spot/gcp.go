@@ -53,7 +53,7 @@ func (g *gcp) reclaimable(ctx context.Context) (bool, error) {
 	return got.body == "SPOT", nil
 }
 
-func (g *gcp) look(ctx context.Context) (fleet.Notice, bool, error) {
+func (g *gcp) notice(ctx context.Context) (fleet.Notice, bool, error) {
 	preempted, err := g.isTrue(ctx, gcpPreempted)
 	if err != nil || !preempted {
 		return fleet.Notice{}, false, err

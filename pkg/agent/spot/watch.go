@@ -45,13 +45,13 @@ type Config struct {
 const (
 	// searchFor is how long auto looks for a metadata service. Networks come up
 	// late, but a machine that has none for this long is in no cloud.
-	searchFor  = 5 * time.Minute
-	searchMin  = time.Second
-	searchMax  = time.Minute
-	complainIn = 10 * time.Minute // from one complaint about the metadata service to the next
+	searchFor = 5 * time.Minute
+	searchMin = time.Second
+	searchMax = time.Minute
+	warnEvery = 10 * time.Minute // between two warnings about the metadata service
 )
 
-// errNotHere means that whoever answers is not the metadata service asked for.
+// errNotHere means that the answer is not of the metadata service asked for.
 var errNotHere = errors.New("not the metadata service of this cloud")
 
 // cloud is one provider's metadata service. Its methods are called one at a time.
@@ -60,8 +60,8 @@ type cloud interface {
 	// reclaimable reports whether the machine can be taken back at short notice.
 	// An error means that this is not known.
 	reclaimable(ctx context.Context) (bool, error)
-	// look returns the notice, if there is one.
-	look(ctx context.Context) (n fleet.Notice, announced bool, err error)
+	// notice returns the announcement of the end, if there is one.
+	notice(ctx context.Context) (n fleet.Notice, announced bool, err error)
 }
 
 // Watch tells c.Noticed of the end of this machine, and returns when there is
@@ -85,11 +85,11 @@ func Watch(ctx context.Context, c Config) {
 
 type watch struct {
 	Config
-	complained time.Time
+	warned time.Time
 }
 
 // find returns the cloud that may take this machine back; nil when none will.
-// Who is told which cloud it is asks until it answers.
+// A cloud that was named is asked until it answers.
 func (w *watch) find(ctx context.Context, clouds []cloud) cloud {
 	began := w.Now()
 	backoff := retry.Backoff{First: searchMin, Limit: searchMax}
@@ -121,11 +121,11 @@ func (w *watch) find(ctx context.Context, clouds []cloud) cloud {
 	return nil
 }
 
-// searched tells of a failed search only where somebody said that there is
+// searched logs a failed search only where the configuration says that there is
 // something to find.
 func (w *watch) searched(ctx context.Context, c cloud, err error) {
 	if w.Provider != "auto" {
-		w.complain(ctx, c, err)
+		w.warn(ctx, c, err)
 	}
 }
 
@@ -133,12 +133,12 @@ func (w *watch) searched(ctx context.Context, c cloud, err error) {
 func (w *watch) poll(ctx context.Context, c cloud) {
 	var told bool
 	for {
-		n, announced, err := c.look(ctx)
+		n, announced, err := c.notice(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			w.complain(ctx, c, err)
+			w.warn(ctx, c, err)
 		case announced && (!told || !n.At.IsZero()):
 			told = true
 			w.Logger.LogAttrs(ctx, slog.LevelWarn, "the provider announced the end of this machine",
@@ -154,13 +154,13 @@ func (w *watch) poll(ctx context.Context, c cloud) {
 	}
 }
 
-// complain logs trouble, but not every two seconds.
-func (w *watch) complain(ctx context.Context, c cloud, err error) {
+// warn logs an error of the metadata service, but not every two seconds.
+func (w *watch) warn(ctx context.Context, c cloud, err error) {
 	now := w.Now()
-	if since := now.Sub(w.complained); !w.complained.IsZero() && since >= 0 && since < complainIn {
+	if since := now.Sub(w.warned); !w.warned.IsZero() && since >= 0 && since < warnEvery {
 		return
 	}
-	w.complained = now
+	w.warned = now
 	w.Logger.LogAttrs(ctx, slog.LevelWarn, "can't ask the provider's metadata service about the end of this machine: trying on",
 		slog.String("provider", c.name()), slog.Any("error", err))
 }
