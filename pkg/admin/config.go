@@ -32,7 +32,7 @@ type Violation struct {
 
 // ConfigStatus asks every shard given.
 func (c *Client) ConfigStatus(ctx context.Context, shards []client.Shard) ([]ConfigStatus, error) {
-	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]ConfigStatus, error) {
+	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]ConfigStatus, error) {
 		resp, err := s.GetConfigStatus(ctx, &nstancev1.GetConfigStatusRequest{})
 		if err != nil {
 			return nil, err
@@ -68,7 +68,7 @@ const (
 // RefreshConfig has every shard given read its config again. An invalid config
 // is an outcome, and an error beside it: what was accepted before goes on to run.
 func (c *Client) RefreshConfig(ctx context.Context, shards []client.Shard) ([]Refresh, error) {
-	all, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Refresh, error) {
+	all, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Refresh, error) {
 		resp, err := s.RefreshConfig(ctx, &nstancev1.RefreshConfigRequest{})
 		switch violations := rpc.Violations(err); {
 		case len(violations) > 0:

@@ -56,7 +56,7 @@ func group(shard string, g *nstancev1.GroupStatus) Group {
 // ListGroups returns the groups of all shards given, ordered by shard and key.
 // What some shards answered is returned beside the error of the others.
 func (c *Client) ListGroups(ctx context.Context, shards []client.Shard) ([]Group, error) {
-	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Group, error) {
+	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Group, error) {
 		resp, err := s.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
 		if err != nil {
 			return nil, err
@@ -114,7 +114,7 @@ func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, change 
 		}
 		req.Vars = vars
 	}
-	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Group, error) {
+	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Group, error) {
 		resp, err := s.UpsertGroup(ctx, req)
 		if err != nil {
 			return nil, err
@@ -126,7 +126,7 @@ func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, change 
 // DeleteGroup deletes a dynamic group in every shard given, and returns the
 // shards that do.
 func (c *Client) DeleteGroup(ctx context.Context, shards []client.Shard, key string) ([]string, error) {
-	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]string, error) {
+	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]string, error) {
 		if _, err := s.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: key}); err != nil {
 			return nil, err
 		}

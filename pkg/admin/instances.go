@@ -70,7 +70,7 @@ func timeOf(t *timestamppb.Timestamp) *time.Time {
 // ListInstances returns the instances of one group, or of all when group is
 // empty, ordered by shard and age; tombstones only when asked for.
 func (c *Client) ListInstances(ctx context.Context, shards []client.Shard, group string, deleted bool) ([]Instance, error) {
-	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Instance, error) {
+	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Instance, error) {
 		resp, err := s.ListInstances(ctx, &nstancev1.ListInstancesRequest{Group: group, IncludeDeleted: deleted})
 		if err != nil {
 			return nil, err
@@ -88,7 +88,7 @@ func (c *Client) ListInstances(ctx context.Context, shards []client.Shard, group
 func (c *Client) InstanceStatus(ctx context.Context, shards []client.Shard, id string) (Instance, error) {
 	ctx, found := context.WithCancel(ctx)
 	defer found()
-	all, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Instance, error) {
+	all, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Instance, error) {
 		resp, err := s.GetInstanceStatus(ctx, &nstancev1.GetInstanceStatusRequest{Id: id})
 		if err != nil {
 			return nil, err

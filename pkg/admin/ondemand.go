@@ -40,7 +40,7 @@ func (c *Client) CreateInstance(ctx context.Context, shard client.Shard, n NewIn
 		}
 		req.Vars = vars
 	}
-	return client.Call(ctx, c.api, shard, func(ctx context.Context, s nstancev1.OperatorServiceClient) (Instance, error) {
+	return client.Call(ctx, c.api, shard, func(ctx context.Context, s client.Service) (Instance, error) {
 		resp, err := s.CreateInstance(ctx, req)
 		if err != nil {
 			return Instance{}, err
@@ -52,7 +52,7 @@ func (c *Client) CreateInstance(ctx context.Context, shard client.Shard, n NewIn
 // DeleteInstance removes an on-demand instance, and has a managed one replaced,
 // in whichever of the shards has it, which it returns. Repeating does no harm.
 func (c *Client) DeleteInstance(ctx context.Context, shards []client.Shard, id string) (string, error) {
-	return c.wherever(ctx, shards, func(ctx context.Context, s nstancev1.OperatorServiceClient) error {
+	return c.wherever(ctx, shards, func(ctx context.Context, s client.Service) error {
 		_, err := s.DeleteInstance(ctx, &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_Id{Id: id}})
 		return err
 	})
@@ -61,7 +61,7 @@ func (c *Client) DeleteInstance(ctx context.Context, shards []client.Shard, id s
 // DeleteInstanceByKey removes the on-demand instance that was created with an
 // idempotency key, in whichever of the shards has it, which it returns.
 func (c *Client) DeleteInstanceByKey(ctx context.Context, shards []client.Shard, key string) (string, error) {
-	return c.wherever(ctx, shards, func(ctx context.Context, s nstancev1.OperatorServiceClient) error {
+	return c.wherever(ctx, shards, func(ctx context.Context, s client.Service) error {
 		_, err := s.DeleteInstance(ctx, &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: key}})
 		return err
 	})
@@ -70,7 +70,7 @@ func (c *Client) DeleteInstanceByKey(ctx context.Context, shards []client.Shard,
 // AcknowledgeDrained says that nothing is left on a draining instance, which then
 // goes at once, to whichever of the shards has it. Repeating does no harm.
 func (c *Client) AcknowledgeDrained(ctx context.Context, shards []client.Shard, id string) (string, error) {
-	return c.wherever(ctx, shards, func(ctx context.Context, s nstancev1.OperatorServiceClient) error {
+	return c.wherever(ctx, shards, func(ctx context.Context, s client.Service) error {
 		_, err := s.AcknowledgeDrained(ctx, &nstancev1.AcknowledgeDrainedRequest{Id: id})
 		return err
 	})
@@ -79,10 +79,10 @@ func (c *Client) AcknowledgeDrained(ctx context.Context, shards []client.Shard, 
 // wherever makes a call that only one of the shards can serve, to all of them,
 // without waiting for the others once one has. Its error is that of the shard
 // which knows best: any other than "not found", if there is one.
-func (c *Client) wherever(ctx context.Context, shards []client.Shard, call func(context.Context, nstancev1.OperatorServiceClient) error) (string, error) {
+func (c *Client) wherever(ctx context.Context, shards []client.Shard, call func(context.Context, client.Service) error) (string, error) {
 	ctx, found := context.WithCancel(ctx)
 	defer found()
-	done, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]string, error) {
+	done, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]string, error) {
 		if err := call(ctx, s); err != nil {
 			return nil, err
 		}

@@ -27,7 +27,7 @@ type Operator struct {
 // knows them all; each knows who is connected to it. What some shards answered is
 // returned beside the error of the others.
 func (c *Client) ListOperators(ctx context.Context, shards []client.Shard, removed bool) ([]Operator, error) {
-	all, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]Operator, error) {
+	all, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Operator, error) {
 		var found []Operator
 		for token := ""; ; {
 			resp, err := s.ListOperators(ctx, &nstancev1.ListOperatorsRequest{IncludeRemoved: removed, PageToken: token})
@@ -69,7 +69,7 @@ func operator(shard string, o *nstancev1.OperatorStatus) Operator {
 // reached, and are named in the error, notice it within about a minute.
 func (c *Client) RemoveOperator(ctx context.Context, shards []client.Shard, id string) ([]string, error) {
 	itself := id == c.cfg.Identity.ID()
-	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]string, error) {
+	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]string, error) {
 		_, err := s.RemoveOperator(ctx, &nstancev1.RemoveOperatorRequest{Id: id})
 		if itself && rpc.Revoked(err) { // another shard was first
 			err = nil

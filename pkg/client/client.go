@@ -95,9 +95,12 @@ func (c *Client) connect(s Shard) (*rpc.Client, error) {
 	})
 }
 
+// Service is what a shard's leader can be asked for.
+type Service = nstancev1.OperatorServiceClient
+
 // Call makes one call to a shard's leader, again and again while none answers and
 // ctx lasts. The call must be safe to repeat. Its error is a ShardError.
-func Call[T any](ctx context.Context, c *Client, s Shard, call func(context.Context, nstancev1.OperatorServiceClient) (T, error)) (T, error) {
+func Call[T any](ctx context.Context, c *Client, s Shard, call func(context.Context, Service) (T, error)) (T, error) {
 	var answer T
 	defer c.cfg.Waiting(s.ID, nil)
 	c.cfg.Before(ctx, s)
@@ -120,15 +123,15 @@ func Call[T any](ctx context.Context, c *Client, s Shard, call func(context.Cont
 // Gather makes the same call to all shards at once and joins the answers in the
 // order of the shards. What some shards answered comes beside the others' error.
 func Gather[T any](
-	ctx context.Context, c *Client, shards []Shard, call func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]T, error),
+	ctx context.Context, c *Client, shards []Shard, call func(context.Context, string, Service) ([]T, error),
 ) ([]T, error) {
 	answers := make([][]T, len(shards))
 	errs := make([]error, len(shards))
 	var wg sync.WaitGroup
 	for i, s := range shards {
 		wg.Go(func() {
-			answers[i], errs[i] = Call(ctx, c, s, func(ctx context.Context, client nstancev1.OperatorServiceClient) ([]T, error) {
-				return call(ctx, s.ID, client)
+			answers[i], errs[i] = Call(ctx, c, s, func(ctx context.Context, leader Service) ([]T, error) {
+				return call(ctx, s.ID, leader)
 			})
 		})
 	}

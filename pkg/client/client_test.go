@@ -20,7 +20,7 @@ import (
 // list asks for the groups of a shard: the server's address is the key of the only
 // one.
 func list(ctx context.Context, c *client.Client, s client.Shard) (string, error) {
-	return client.Call(ctx, c, s, func(ctx context.Context, s nstancev1.OperatorServiceClient) (string, error) {
+	return client.Call(ctx, c, s, func(ctx context.Context, s client.Service) (string, error) {
 		answer, err := s.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
 		if err != nil {
 			return "", err
@@ -96,7 +96,7 @@ func TestGather(t *testing.T) {
 		two.set(func() { two.refuse = rpc.Denied.Errorf("not yours") })
 		shards := []client.Shard{{ID: "two", Addrs: []string{two.addr}}, {ID: "one", Addrs: []string{one.addr}}}
 		got, err := client.Gather(w.t.Context(), w.client(nil), shards,
-			func(ctx context.Context, shard string, s nstancev1.OperatorServiceClient) ([]string, error) {
+			func(ctx context.Context, shard string, s client.Service) ([]string, error) {
 				_, err := s.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
 				return []string{shard}, err
 			})
