@@ -51,8 +51,10 @@ func (s *shard) SubmitPublicKeys(_ context.Context, r *nstancev1.SubmitPublicKey
 
 // send sends a set of one file.
 func (s *shard) send(hash, name, content string) {
-	s.push <- &nstancev1.ReceiveFilesResponse{Event: &nstancev1.ReceiveFilesResponse_File{File: &nstancev1.File{Name: name, Content: []byte(content)}}}
-	s.push <- &nstancev1.ReceiveFilesResponse{Event: &nstancev1.ReceiveFilesResponse_Commit{Commit: &nstancev1.FilesCommit{ConfigHash: hash, Names: []string{name}}}}
+	s.push <- &nstancev1.ReceiveFilesResponse{Event: &nstancev1.ReceiveFilesResponse_File{File: &nstancev1.File{Name: name,
+		Content: []byte(content)}}}
+	s.push <- &nstancev1.ReceiveFilesResponse{Event: &nstancev1.ReceiveFilesResponse_Commit{Commit: &nstancev1.FilesCommit{ConfigHash: hash,
+		Names: []string{name}}}}
 }
 
 // TestProgramReceivesFiles has reports an hour apart, so that what comes sooner
@@ -64,7 +66,8 @@ func TestProgramReceivesFiles(t *testing.T) {
 	s.ask = []*nstancev1.KeyRequest{{Name: "web", Algorithm: nstancev1.KeyAlgorithm_KEY_ALGORITHM_ECDSA_P256}}
 	dir := t.TempDir()
 	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"cluster_id":"example","shard":"dev-1"}`))
-	for name, content := range map[string]string{"ca.crt": string(pki.EncodeCertificate(s.ca.Certificate())), "nonce.jwt": "e30." + claims + ".c2ln\n"} {
+	for name, content := range map[string]string{"ca.crt": string(pki.EncodeCertificate(s.ca.Certificate())), "nonce.jwt": "e30." + claims +
+		".c2ln\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +93,8 @@ func TestProgramReceivesFiles(t *testing.T) {
 	}
 	began := time.Now()
 	s.send("h1", "app.env", "A=1\n")
-	if r := s.next(t); r.GetConfigHash() != "h1" || len(r.GetFiles()) != 1 || r.GetFiles()[0].GetState() != nstancev1.FileState_FILE_STATE_PRESENT {
+	if r := s.next(t); r.GetConfigHash() != "h1" || len(r.GetFiles()) != 1 ||
+		r.GetFiles()[0].GetState() != nstancev1.FileState_FILE_STATE_PRESENT {
 		t.Errorf("after the set: %v", r)
 	}
 	t.Logf("from the file to the report of it: %s", time.Since(began))

@@ -71,7 +71,8 @@ func (s *shard) RegisterAgent(_ context.Context, r *nstancev1.RegisterAgentReque
 	if err != nil {
 		return nil, err
 	}
-	cert, err := s.ca.IssueAgent(pki.ClientRequest{Tenant: "default", ID: instanceID, PublicKey: public, Now: time.Now(), TTL: time.Hour}, rand.Reader)
+	cert, err := s.ca.IssueAgent(pki.ClientRequest{Tenant: "default", ID: instanceID, PublicKey: public, Now: time.Now(), TTL: time.Hour},
+		rand.Reader)
 	if err != nil {
 		return nil, err
 	}
@@ -106,14 +107,17 @@ func (s *shard) next(t *testing.T) *nstancev1.ReportHealthRequest {
 
 func startShard(t *testing.T) (s *shard, registration, agents string) {
 	t.Helper()
-	ca := must(pki.NewCA(pki.CAConfig{Cluster: "example", Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(), Random: rand.Reader}))(t)
+	ca := must(pki.NewCA(pki.CAConfig{Cluster: "example", Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(),
+		Random: rand.Reader}))(t)
 	s = &shard{ca: ca, reports: make(chan *nstancev1.ReportHealthRequest, 100)}
 	key := must(pki.GenerateKey(rand.Reader))(t)
 	cert := must(ca.IssueServer(pki.ServerRequest{
 		Shard: "dev-1", IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: time.Hour,
 	}, rand.Reader))(t)
-	endpoint := pki.Endpoint{Cluster: "example", Source: pki.NewSource(pki.NewBundle(ca.Certificate()), must(pki.NewKeypair(cert, key))(t)), Now: time.Now}
-	config := rpc.ServerConfig{TLS: endpoint.RegistrationServer(), Cluster: "example", Access: rpc.Access(), Gate: s, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}
+	endpoint := pki.Endpoint{Cluster: "example", Source: pki.NewSource(pki.NewBundle(ca.Certificate()), must(pki.NewKeypair(cert, key))(t)),
+		Now: time.Now}
+	config := rpc.ServerConfig{TLS: endpoint.RegistrationServer(), Cluster: "example", Access: rpc.Access(), Gate: s, Now: time.Now,
+		Logger: slog.New(slog.DiscardHandler)}
 	config.Services = func(r grpc.ServiceRegistrar) { nstancev1.RegisterRegistrationServiceServer(r, s) }
 	registration = serve(t, config)
 	config.TLS = endpoint.Server()
@@ -135,7 +139,8 @@ func TestProgram(t *testing.T) {
 	s, registration, agents := startShard(t)
 	dir := t.TempDir()
 	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"cluster_id":"example","shard":"dev-1"}`))
-	for name, content := range map[string]string{"ca.crt": string(pki.EncodeCertificate(s.ca.Certificate())), "nonce.jwt": "e30." + claims + ".c2ln\n"} {
+	for name, content := range map[string]string{"ca.crt": string(pki.EncodeCertificate(s.ca.Certificate())), "nonce.jwt": "e30." + claims +
+		".c2ln\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +170,8 @@ func TestProgram(t *testing.T) {
 		PID     int    `json:"pid"`
 		Running bool   `json:"running"`
 	}
-	if err := json.Unmarshal(must(look.Output())(t), &status); err != nil || status.State != "connected" || !status.Running || status.PID != command.Process.Pid {
+	if err := json.Unmarshal(must(look.Output())(t), &status); err != nil || status.State != "connected" || !status.Running ||
+		status.PID != command.Process.Pid {
 		t.Errorf("status %+v, %v", status, err)
 	}
 

@@ -41,7 +41,9 @@ type Cluster struct {
 
 // OpenCluster opens the storage and the secrets of a cluster that a server has
 // set up; secrets.ErrNoTrust when none has.
-func OpenCluster(ctx context.Context, c StorageConfig, getenv func(string) string, now func() time.Time, random io.Reader) (*Cluster, error) {
+func OpenCluster(
+	ctx context.Context, c StorageConfig, getenv func(string) string, now func() time.Time, random io.Reader,
+) (*Cluster, error) {
 	store, err := bucket.Open(c.Provider, c.Bucket, getenv)
 	if err != nil {
 		return nil, err
@@ -137,7 +139,8 @@ func (c *Cluster) RegisterOperator(ctx context.Context, tenant, dir string) (fle
 		return fleet.Operator{}, err
 	}
 	public := pki.PublicKey(key)
-	cert, err := c.trust.CA.IssueOperator(pki.ClientRequest{Tenant: tenant, ID: string(id), PublicKey: public, Now: now, TTL: pki.MaxOperatorLife}, c.random)
+	cert, err := c.trust.CA.IssueOperator(pki.ClientRequest{Tenant: tenant, ID: string(id), PublicKey: public, Now: now,
+		TTL: pki.MaxOperatorLife}, c.random)
 	if err != nil {
 		return fleet.Operator{}, err
 	}

@@ -48,7 +48,8 @@ func group(shard string, g *nstancev1.GroupStatus) Group {
 		ProviderIDs: append([]string{}, g.GetProviderIds()...), Conditions: []Condition{},
 	}
 	for _, c := range g.GetConditions() {
-		out.Conditions = append(out.Conditions, Condition{Type: c.GetType(), Status: c.GetStatus(), Reason: c.GetReason(), Message: c.GetMessage()})
+		out.Conditions = append(out.Conditions, Condition{Type: c.GetType(), Status: c.GetStatus(), Reason: c.GetReason(),
+			Message: c.GetMessage()})
 	}
 	return out
 }

@@ -49,7 +49,8 @@ func LoadIdentity(dir string, now func() time.Time, entropy io.Reader) (*Identit
 	case err != nil:
 		return nil, fmt.Errorf("load identity: %w", err)
 	case now().After(id.Certificate().NotAfter):
-		return nil, fmt.Errorf("load identity: %s: %w at %s", identity.CertificateName, pki.ErrExpired, id.Certificate().NotAfter.UTC().Format(time.RFC3339))
+		return nil, fmt.Errorf("load identity: %s: %w at %s", identity.CertificateName, pki.ErrExpired,
+			id.Certificate().NotAfter.UTC().Format(time.RFC3339))
 	}
 	return &Identity{id, dir, now}, nil
 }
@@ -79,7 +80,8 @@ func (c *Client) renewIfDue(ctx context.Context, s client.Shard) {
 		err = c.api.TurnOver()
 	}
 	if err != nil && ctx.Err() == nil && c.cfg.Warn != nil {
-		c.cfg.Warn(fmt.Errorf("renew the identity in %s, which ends at %s: %w", id.dir, id.Certificate().NotAfter.UTC().Format(time.RFC3339), err))
+		c.cfg.Warn(fmt.Errorf("renew the identity in %s, which ends at %s: %w", id.dir,
+			id.Certificate().NotAfter.UTC().Format(time.RFC3339), err))
 	}
 }
 

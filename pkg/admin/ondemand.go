@@ -62,7 +62,8 @@ func (c *Client) DeleteInstance(ctx context.Context, shards []client.Shard, id s
 // idempotency key, in whichever of the shards has it, which it returns.
 func (c *Client) DeleteInstanceByKey(ctx context.Context, shards []client.Shard, key string) (string, error) {
 	return c.wherever(ctx, shards, func(ctx context.Context, s client.Service) error {
-		_, err := s.DeleteInstance(ctx, &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: key}})
+		target := &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: key}
+		_, err := s.DeleteInstance(ctx, &nstancev1.DeleteInstanceRequest{Target: target})
 		return err
 	})
 }

@@ -3,6 +3,8 @@ package admin_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"io/fs"
 	"log/slog"
 	mathrand "math/rand/v2"
 	"net"
@@ -56,7 +58,8 @@ func newDeskFor(t *testing.T, ttl time.Duration) *desk {
 	d.ca, d.also = newCA(t), newCA(t)
 	bundle := pki.NewBundle(d.ca.Certificate())
 	key := newKey(t)
-	cert, err := d.ca.IssueServer(pki.ServerRequest{Shard: "one", IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, PublicKey: pki.PublicKey(key), Now: d.now, TTL: 10 * life}, rand.Reader)
+	cert, err := d.ca.IssueServer(pki.ServerRequest{Shard: "one", IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
+		PublicKey: pki.PublicKey(key), Now: d.now, TTL: 10 * life}, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +124,8 @@ func (d *desk) clock() time.Time { d.mu.Lock(); defer d.mu.Unlock(); return d.no
 func (d *desk) later(by time.Duration) { d.mu.Lock(); defer d.mu.Unlock(); d.now = d.now.Add(by) }
 
 func (d *desk) grant(key []byte) (*nstancev1.Identity, error) {
-	cert, err := d.ca.IssueOperator(pki.ClientRequest{Tenant: "default", ID: operatorID, PublicKey: key, Now: d.clock(), TTL: d.ttl}, rand.Reader)
+	cert, err := d.ca.IssueOperator(pki.ClientRequest{Tenant: "default", ID: operatorID, PublicKey: key, Now: d.clock(), TTL: d.ttl},
+		rand.Reader)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +136,9 @@ func (d *desk) grant(key []byte) (*nstancev1.Identity, error) {
 }
 
 // RenewCertificate implements OperatorServiceServer.
-func (d *desk) RenewCertificate(_ context.Context, r *nstancev1.OperatorServiceRenewCertificateRequest) (*nstancev1.OperatorServiceRenewCertificateResponse, error) {
+func (d *desk) RenewCertificate(
+	_ context.Context, r *nstancev1.OperatorServiceRenewCertificateRequest,
+) (*nstancev1.OperatorServiceRenewCertificateResponse, error) {
 	d.mu.Lock()
 	d.renewals = append(d.renewals, r.GetPublicKey())
 	bad := d.bad
@@ -176,6 +182,9 @@ func (d *desk) files() map[string]string {
 	all := map[string]string{}
 	for _, e := range entries {
 		body, err := os.ReadFile(filepath.Join(d.dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // renamed meanwhile, by a renewal under way
+		}
 		if err != nil {
 			d.t.Fatal(err)
 		}
@@ -192,7 +201,8 @@ func (d *desk) command() (warnings []error) {
 		d.t.Errorf("load the identity: %v", err)
 		return nil
 	}
-	c := admin.NewClient(admin.Config{Identity: id, UserAgent: "test", Random: mathrand.Float64, Warn: func(err error) { warnings = append(warnings, err) }})
+	c := admin.NewClient(admin.Config{Identity: id, UserAgent: "test", Random: mathrand.Float64,
+		Warn: func(err error) { warnings = append(warnings, err) }})
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

@@ -14,7 +14,9 @@ import (
 // has no other managed record left but draining ones, whose ids it returns
 // beside the group. progress, if not nil, is told each time the group's numbers
 // change.
-func (c *Client) WaitGroup(ctx context.Context, shard client.Shard, key string, progress func(Group)) (g Group, draining []string, err error) {
+func (c *Client) WaitGroup(
+	ctx context.Context, shard client.Shard, key string, progress func(Group),
+) (g Group, draining []string, err error) {
 	var last Group
 	for {
 		found, err := c.GroupStatus(ctx, []client.Shard{shard}, key)

@@ -42,7 +42,8 @@ func (s *server) grantTo(ca *pki.CA, id string, r *nstancev1.RegisterAgentReques
 }
 
 func (s *server) grantKey(ca *pki.CA, id string, public ed25519.PublicKey) (*nstancev1.RegisterAgentResponse, error) {
-	cert, err := ca.IssueAgent(pki.ClientRequest{Tenant: "default", ID: id, PublicKey: public, Now: time.Now(), TTL: 24 * time.Hour}, rand.Reader)
+	cert, err := ca.IssueAgent(pki.ClientRequest{Tenant: "default", ID: id, PublicKey: public, Now: time.Now(), TTL: 24 * time.Hour},
+		rand.Reader)
 	if err != nil {
 		return nil, err
 	}

@@ -214,7 +214,8 @@ func (e *env) provider() string {
 func (e *env) metadataURL() string {
 	value := e.get(envAWSMetadata)
 	u, err := url.Parse(value)
-	if value != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
+	if value != "" &&
+		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
 		e.reject(envAWSMetadata, value, "a URL such as http://169.254.169.254 or http://[fd00:ec2::254]")
 		return ""
 	}

@@ -168,7 +168,9 @@ func (h *holder) connect(ctx context.Context) (followed bool, err error) {
 // of one stream is no reason to cut the heartbeat, unless the leader is
 // elsewhere. A server that does not serve the stream is not asked
 // twice.
-func (h *holder) side(ctx context.Context, cut context.CancelCauseFunc, name, server string, read func(ctx context.Context, opened func()) error) {
+func (h *holder) side(
+	ctx context.Context, cut context.CancelCauseFunc, name, server string, read func(ctx context.Context, opened func()) error,
+) {
 	for failures := 1; ; failures++ {
 		began := h.Now()
 		err := read(ctx, func() { h.observe(Event{Kind: StreamOpened, Stream: name, Server: server}) })

@@ -32,7 +32,8 @@ func readNonce(nonce string) (h home, ends time.Time, err error) {
 		Expires float64 `json:"exp"` // seconds
 	}
 	if err := json.Unmarshal(payload, &claims); err != nil {
-		return home{}, ends, fmt.Errorf("not a JWT (RFC 7519): its claims are not a JSON object with the strings cluster_id and shard, and a number exp")
+		return home{}, ends, fmt.Errorf("not a JWT (RFC 7519): its claims are not a JSON object " +
+			"with the strings cluster_id and shard, and a number exp")
 	}
 	if claims.Expires > 0 && claims.Expires <= maxUnix {
 		ends = time.Unix(int64(claims.Expires), 0)

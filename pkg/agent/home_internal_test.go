@@ -30,7 +30,8 @@ func FuzzReadNonce(f *testing.F) {
 
 func FuzzParseHome(f *testing.F) {
 	for _, seed := range []string{
-		"spiffe://example/server/dev-1", " spiffe://example/server/dev-1\n", "spiffe://a/server/b/server/c", "spiffe://a/agent/b", "http://a/server/b", "",
+		"spiffe://example/server/dev-1", " spiffe://example/server/dev-1\n", "spiffe://a/server/b/server/c", "spiffe://a/agent/b",
+		"http://a/server/b", "",
 	} {
 		f.Add(seed)
 	}

@@ -29,8 +29,9 @@ func TestUnusableDirectory(t *testing.T) {
 		"nonce of no shard":  {func(w *world) { w.put("nonce.jwt", nonce(cluster, "")) }, []string{"nonce.jwt", "shard"}},
 		"nonce of a bad one": {func(w *world) { w.put("nonce.jwt", nonce("Ex/ample", shard)) }, []string{"nonce.jwt", "cluster", `"Ex/ample"`}},
 		"key is garbage":     {func(w *world) { w.put("identity.key", "hello") }, []string{"identity.key"}},
-		"key is a folder":    {func(w *world) { os.Mkdir(filepath.Join(w.dir, "identity.key"), 0o700) }, []string{"private key", "is a directory"}},
-		"no directory":       {func(w *world) { os.RemoveAll(w.dir) }, []string{"ca.crt"}},
+		"key is a folder": {func(w *world) { os.Mkdir(filepath.Join(w.dir, "identity.key"), 0o700) },
+			[]string{"private key", "is a directory"}},
+		"no directory": {func(w *world) { os.RemoveAll(w.dir) }, []string{"ca.crt"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -129,7 +130,8 @@ func TestExpiredCertificate(t *testing.T) {
 func TestCAsOfTheAnswerAreKept(t *testing.T) {
 	inWorld(t, func(w *world) {
 		server := w.up("10.0.0.1")
-		next := must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(), Random: rand.Reader}))(t)
+		next := must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(),
+			Random: rand.Reader}))(t)
 		both := string(pki.NewBundle(w.ca.Certificate(), next.Certificate()).PEM())
 		server.set(func() { server.chain = both })
 		p := w.start(w.config())

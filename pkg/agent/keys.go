@@ -60,7 +60,9 @@ func (h *holder) readKeyRequests(service nstancev1.AgentServiceClient) func(cont
 
 // answerInBackground answers one request for as long as it takes, without
 // holding up the next; stop returns once nothing of it goes on.
-func (h *holder) answerInBackground(ctx context.Context, service nstancev1.AgentServiceClient, asked []*nstancev1.KeyRequest) (stop func()) {
+func (h *holder) answerInBackground(
+	ctx context.Context, service nstancev1.AgentServiceClient, asked []*nstancev1.KeyRequest,
+) (stop func()) {
 	requests, err := checkKeyRequests(asked)
 	if err != nil {
 		h.Logger.LogAttrs(ctx, slog.LevelError, "the server asks for keys that can't be made", slog.Any("error", err))

@@ -94,7 +94,8 @@ func TestNoticeBeforeTheServer(t *testing.T) {
 		settle(20 * time.Second)
 		p.end()
 		got := server.seen().reports
-		if len(got) != 2 || got[0].GetTermination().GetAction() != "stop" || got[0].GetTermination().GetAt() != nil || !strings.HasPrefix(got[1].GetTermination().GetSource(), "aws") {
+		if len(got) != 2 || got[0].GetTermination().GetAction() != "stop" || got[0].GetTermination().GetAt() != nil ||
+			!strings.HasPrefix(got[1].GetTermination().GetSource(), "aws") {
 			t.Errorf("reports %v", got)
 		}
 	})

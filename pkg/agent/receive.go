@@ -63,7 +63,8 @@ func (h *holder) takeOver(ctx context.Context, set files.Set, refused error) err
 	if err == nil {
 		err = h.Files.Commit(set)
 	}
-	about := []slog.Attr{slog.String("config_hash", fmt.Sprintf("%.128s", set.ConfigHash)), slog.Int("files", len(set.Names)), slog.Int("sent", len(set.Sent))}
+	about := []slog.Attr{slog.String("config_hash", fmt.Sprintf("%.128s", set.ConfigHash)), slog.Int("files", len(set.Names)),
+		slog.Int("sent", len(set.Sent))}
 	if err == nil {
 		h.failed.Store(nil)
 		h.Logger.LogAttrs(ctx, slog.LevelInfo, "took over a set of files", about...)

@@ -79,7 +79,8 @@ func lay(t *testing.T, parent string) {
 			t.Fatal(err)
 		}
 	}
-	for name, target := range map[string]string{"link.conf": "../outside/sentinel", "up.conf": "../outside", "new.conf": "../outside/new", "config.hash": "../outside/a.conf"} {
+	for name, target := range map[string]string{"link.conf": "../outside/sentinel", "up.conf": "../outside", "new.conf": "../outside/new",
+		"config.hash": "../outside/a.conf"} {
 		if err := os.Symlink(target, filepath.Join(parent, "recv", name)); err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +112,9 @@ func told(t *testing.T, h *holder, set files.Set, err error) {
 	t.Helper()
 	r := &nstancev1.ReportHealthRequest{}
 	h.reportFiles(r)
-	failed := slices.ContainsFunc(r.GetFiles(), func(f *nstancev1.FileStatus) bool { return f.GetState() == nstancev1.FileState_FILE_STATE_FAILED })
+	failed := slices.ContainsFunc(r.GetFiles(), func(f *nstancev1.FileStatus) bool {
+		return f.GetState() == nstancev1.FileState_FILE_STATE_FAILED
+	})
 	if err == nil && (r.GetConfigHash() != set.ConfigHash || failed || len(r.GetFiles()) != len(set.Names)) {
 		t.Errorf("after the set %v was taken over %v is reported", set, r)
 	}
@@ -142,7 +145,10 @@ func snapshot(t *testing.T, dir string) map[string]string {
 
 // FuzzKeyFile reads what somebody may have put in a key's place.
 func FuzzKeyFile(f *testing.F) {
-	for _, seed := range []string{"", "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n-----END PRIVATE KEY-----\n", "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"} {
+	for _, seed := range []string{
+		"", "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n-----END PRIVATE KEY-----\n",
+		"-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n",
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -53,11 +53,13 @@ func (p *pusher) commit(hash string, names ...string) {
 }
 
 func fileEvent(name, content string) *nstancev1.ReceiveFilesResponse {
-	return &nstancev1.ReceiveFilesResponse{Event: &nstancev1.ReceiveFilesResponse_File{File: &nstancev1.File{Name: name, Content: []byte(content)}}}
+	return &nstancev1.ReceiveFilesResponse{Event: &nstancev1.ReceiveFilesResponse_File{File: &nstancev1.File{Name: name,
+		Content: []byte(content)}}}
 }
 
 func commitEvent(hash string, names ...string) *nstancev1.ReceiveFilesResponse {
-	return &nstancev1.ReceiveFilesResponse{Event: &nstancev1.ReceiveFilesResponse_Commit{Commit: &nstancev1.FilesCommit{ConfigHash: hash, Names: names}}}
+	return &nstancev1.ReceiveFilesResponse{Event: &nstancev1.ReceiveFilesResponse_Commit{Commit: &nstancev1.FilesCommit{ConfigHash: hash,
+		Names: names}}}
 }
 
 // last is the latest report, with its files in short.
@@ -254,7 +256,8 @@ func TestBrokenStreamDropsWhatWasSent(t *testing.T) {
 
 func TestDirectoriesAreApart(t *testing.T) {
 	_, err := agent.FromEnv(lookupIn(map[string]string{"NSTANCE_RECV_DIR": "/a/b/", "NSTANCE_KEYS_DIR": "/a/b", "NSTANCE_IDENTITY_DIR": "/c"}))
-	if err == nil || !strings.Contains(err.Error(), `NSTANCE_RECV_DIR: "/a/b" is not valid: want another directory than that of NSTANCE_KEYS_DIR`) {
+	if err == nil ||
+		!strings.Contains(err.Error(), `NSTANCE_RECV_DIR: "/a/b" is not valid: want another directory than that of NSTANCE_KEYS_DIR`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -80,5 +80,6 @@ func (a *agent) expired() bool { return a.config.Now().After(a.Certificate().Not
 const onlyTheClock = "if the clock of this machine is right it can't come back, and the server puts another instance in its place"
 
 func expiredText(end time.Time) string {
-	return fmt.Sprintf("the certificate ended at %s, and the nonce to get another with is spent: %s", end.UTC().Format(time.RFC3339), onlyTheClock)
+	return fmt.Sprintf("the certificate ended at %s, and the nonce to get another with is spent: %s", end.UTC().Format(time.RFC3339),
+		onlyTheClock)
 }

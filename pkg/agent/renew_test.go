@@ -20,7 +20,9 @@ type renewal struct {
 }
 
 // RenewCertificate implements AgentServiceServer.
-func (s *server) RenewCertificate(ctx context.Context, r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.AgentServiceRenewCertificateResponse, error) {
+func (s *server) RenewCertificate(
+	ctx context.Context, r *nstancev1.AgentServiceRenewCertificateRequest,
+) (*nstancev1.AgentServiceRenewCertificateResponse, error) {
 	caller, _ := rpc.CallerFrom(ctx)
 	s.mu.Lock()
 	s.renewals = append(s.renewals, renewal{time.Now(), r.GetPublicKey(), caller.Serial})
@@ -91,7 +93,8 @@ func TestRenewal(t *testing.T) {
 			seen[r.key], seen[r.serial] = true, true
 		}
 		if s := server.seen(); s.streams != 1 || s.sideOpen != 2 || s.sideCalls != 2 || len(s.registrations) != 1 {
-			t.Errorf("%d health streams, %d others of %d opened, %d registrations, want the first ones", s.streams, s.sideOpen, s.sideCalls, len(s.registrations))
+			t.Errorf("%d health streams, %d others of %d opened, %d registrations, want the first ones", s.streams, s.sideOpen, s.sideCalls,
+				len(s.registrations))
 		}
 		if n := len(server.seen().reports); n < 100 {
 			t.Errorf("%d reports in 100 hours", n)
@@ -141,7 +144,8 @@ func TestRenewalsSpread(t *testing.T) {
 // lost by it.
 func TestRenewalIsTriedAgain(t *testing.T) {
 	otherCA := func(t *testing.T) *pki.CA {
-		return must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(), Random: rand.Reader}))(t)
+		return must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(),
+			Random: rand.Reader}))(t)
 	}
 	type answer = func(*server, *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error)
 	for name, bad := range map[string]answer{
@@ -176,11 +180,13 @@ func TestRenewalIsTriedAgain(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			cert, err := s.w.ca.IssueAgent(pki.ClientRequest{Tenant: "prod", ID: instanceID, PublicKey: key, Now: time.Now(), TTL: time.Hour}, rand.Reader)
+			cert, err := s.w.ca.IssueAgent(pki.ClientRequest{Tenant: "prod", ID: instanceID, PublicKey: key, Now: time.Now(), TTL: time.Hour},
+				rand.Reader)
 			if err != nil {
 				return nil, err
 			}
-			return &nstancev1.Identity{Certificate: string(pki.EncodeCertificate(cert)), CaChain: string(pki.NewBundle(s.w.ca.Certificate()).PEM())}, nil
+			return &nstancev1.Identity{Certificate: string(pki.EncodeCertificate(cert)),
+				CaChain: string(pki.NewBundle(s.w.ca.Certificate()).PEM())}, nil
 		},
 		"chain of another CA": func(s *server, r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
 			identity, err := s.renewFor(s.w.ca, instanceID, r)
@@ -250,7 +256,8 @@ func TestCrashInARenewal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				server := w.up("10.0.0.1")
-				other := must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(), Random: rand.Reader}))(t)
+				other := must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(),
+					Random: rand.Reader}))(t)
 				p := w.start(w.rare())
 				settle(time.Second)
 				was := files(w)

@@ -45,7 +45,8 @@ func Run(ctx context.Context, c Config) error {
 	switch {
 	case errors.As(err, &final):
 		a.tracker.failed(StateRejected, err)
-		c.Logger.LogAttrs(ctx, slog.LevelError, "this instance can't join its cluster: the agent stays up and does nothing", slog.Any("error", err))
+		c.Logger.LogAttrs(ctx, slog.LevelError, "this instance can't join its cluster: the agent stays up and does nothing",
+			slog.Any("error", err))
 		<-ctx.Done()
 		return nil
 	case ctx.Err() != nil:

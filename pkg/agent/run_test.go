@@ -28,18 +28,21 @@ func TestLife(t *testing.T) {
 		}
 		for i, report := range got.reports {
 			at := time.Duration(i) * time.Minute
-			if report.at.Sub(began) != at || report.GetUptime().AsDuration() != at || report.GetReportInterval().AsDuration() != time.Minute || report.GetSequence() != uint64(i+1) ||
+			if report.at.Sub(began) != at || report.GetUptime().AsDuration() != at || report.GetReportInterval().AsDuration() != time.Minute ||
+				report.GetSequence() != uint64(i+1) ||
 				report.GetVersion() != "1.2.3" || report.GetResources().GetCpuPercent() != 12.5 || report.GetShuttingDown() {
 				t.Errorf("report %d came after %s: %v", i, report.at.Sub(began), report)
 			}
 		}
-		if w.file("nonce.jwt") != "" || !strings.Contains(w.file("identity.crt"), "CERTIFICATE") || w.file("server.id") != "spiffe://example/server/dev-1\n" {
+		if w.file("nonce.jwt") != "" || !strings.Contains(w.file("identity.crt"), "CERTIFICATE") ||
+			w.file("server.id") != "spiffe://example/server/dev-1\n" {
 			t.Errorf("nonce %q, certificate %q, server %q", w.file("nonce.jwt"), w.file("identity.crt"), w.file("server.id"))
 		}
 		if info := must(os.Stat(filepath.Join(w.dir, "identity.key")))(t); info.Mode() != 0o600 {
 			t.Errorf("the key's mode is %s", info.Mode())
 		}
-		if s := w.status(); s.State != agent.StateConnected || s.Server != "10.0.0.1:8994" || s.LastReport.Sequence != 4 || s.Streams[agent.StreamKeys] != "not served" {
+		if s := w.status(); s.State != agent.StateConnected || s.Server != "10.0.0.1:8994" || s.LastReport.Sequence != 4 ||
+			s.Streams[agent.StreamKeys] != "not served" {
 			t.Errorf("status %+v", s)
 		}
 

@@ -87,7 +87,8 @@ func TestStatusFollowsTheStreams(t *testing.T) {
 		settle(time.Minute + time.Second)
 		s := w.status()
 		want := map[string]string{agent.StreamHealth: "open", agent.StreamKeys: "open", agent.StreamFiles: "open"}
-		if fmt.Sprint(s.Streams) != fmt.Sprint(want) || s.CertificateExpiresAt == nil || s.CertificateSerial == "" || !s.UpdatedAt.Equal(s.LastReport.At) {
+		if fmt.Sprint(s.Streams) != fmt.Sprint(want) || s.CertificateExpiresAt == nil || s.CertificateSerial == "" ||
+			!s.UpdatedAt.Equal(s.LastReport.At) {
 			t.Errorf("status %+v", s)
 		}
 		p.end()

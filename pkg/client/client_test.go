@@ -83,7 +83,8 @@ func TestCallReturnsAnAnswer(t *testing.T) {
 		s := w.up("one", "10.0.0.1")
 		s.set(func() { s.refuse = rpc.Denied.Errorf("not yours") })
 		_, err := list(w.t.Context(), w.client(nil), client.Shard{ID: "one", Addrs: []string{s.addr}})
-		if err == nil || err.Error() != "shard one: not yours" || status.Code(err) != codes.PermissionDenied || client.Transient(err) || len(s.serials) != 1 {
+		if err == nil || err.Error() != "shard one: not yours" || status.Code(err) != codes.PermissionDenied || client.Transient(err) ||
+			len(s.serials) != 1 {
 			t.Errorf("%v after %d calls", err, len(s.serials))
 		}
 	})

@@ -59,7 +59,8 @@ func newKey(t *testing.T) []byte {
 func (w *world) operator() *pki.Keypair {
 	w.t.Helper()
 	key := newKey(w.t)
-	r := pki.ClientRequest{Tenant: "default", ID: "opr01h455vb4pex5vsknk084sn02q", PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: time.Hour}
+	r := pki.ClientRequest{Tenant: "default", ID: "opr01h455vb4pex5vsknk084sn02q", PublicKey: pki.PublicKey(key), Now: time.Now(),
+		TTL: time.Hour}
 	cert, err := w.ca.IssueOperator(r, rand.Reader)
 	if err != nil {
 		w.t.Fatal(err)
@@ -177,7 +178,9 @@ func (s *server) ListGroups(ctx context.Context, _ *nstancev1.ListGroupsRequest)
 
 // RenewCertificate implements OperatorServiceServer: the certificate that it
 // grants is the serial of the one that was shown.
-func (s *server) RenewCertificate(ctx context.Context, _ *nstancev1.OperatorServiceRenewCertificateRequest) (*nstancev1.OperatorServiceRenewCertificateResponse, error) {
+func (s *server) RenewCertificate(
+	ctx context.Context, _ *nstancev1.OperatorServiceRenewCertificateRequest,
+) (*nstancev1.OperatorServiceRenewCertificateResponse, error) {
 	caller, _ := rpc.CallerFrom(ctx)
 	return &nstancev1.OperatorServiceRenewCertificateResponse{Identity: &nstancev1.Identity{Certificate: caller.Serial}}, nil
 }

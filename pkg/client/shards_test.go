@@ -38,7 +38,8 @@ func TestParseServers(t *testing.T) {
 		"a=h:1 b=h:2":     "shard a",
 		"a=https://h:1/x": "https",
 	} {
-		if have, err := client.ParseServers(text); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "servers: ") {
+		if have, err := client.ParseServers(text); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), "servers: ") {
 			t.Errorf("%q is %v, %v; want an error with %q", text, have, err, want)
 		}
 	}

@@ -208,7 +208,8 @@ func TestCreate(t *testing.T) {
 	if err := folder.Create(made); err == nil || !strings.Contains(err.Error(), "never overwritten") {
 		t.Errorf("a second one: %v", err)
 	}
-	for name, left := range map[string][]byte{identity.KeyName: made.Key, identity.CertificateName: made.Certificate, identity.CAsName: identitytest.NewAuthority(t).CAs()} {
+	for name, left := range map[string][]byte{identity.KeyName: made.Key, identity.CertificateName: made.Certificate,
+		identity.CAsName: identitytest.NewAuthority(t).CAs()} {
 		folder := newFolder(t)
 		put(t, folder, name, left)
 		if err := folder.Create(made); err == nil {

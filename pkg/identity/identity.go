@@ -64,13 +64,11 @@ func Open(ctx context.Context, c Config) (*Identity, error) {
 			return nil, fmt.Errorf("%s: %w", KeyName, err)
 		}
 	}
-	pair, err := i.pair(stored)
-	if err != nil {
-		i.problem = err
-		return i, nil
+	var pair *pki.Keypair
+	if pair, i.problem = i.pair(stored); i.problem == nil {
+		i.config.Cluster = cluster(c, pair.Certificate())
+		i.source.SetKeypair(pair)
 	}
-	i.config.Cluster = cluster(c, pair.Certificate())
-	i.source.SetKeypair(pair)
 	return i, nil
 }
 

@@ -115,7 +115,8 @@ func TestVerify(t *testing.T) {
 	ca := identitytest.NewAuthority(t)
 	store := holding(t, ca, &memory{})
 	id := open(t, store)
-	for at, good := range map[time.Time]bool{{}: true, time.Now(): true, time.Now().Add(-time.Hour): true, time.Now().Add(2 * time.Hour): false} {
+	for at, good := range map[time.Time]bool{{}: true, time.Now(): true, time.Now().Add(-time.Hour): true,
+		time.Now().Add(2 * time.Hour): false} {
 		if err := id.Verify(at); (err == nil) != good {
 			t.Errorf("at %s: %v", at, err)
 		}

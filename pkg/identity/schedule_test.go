@@ -24,11 +24,12 @@ func kept(t *testing.T, lasts time.Duration, random float64, answer func(n int) 
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), lasts)
 		defer cancel()
-		id.Keep(ctx, identity.KeepConfig{Ask: s.ask, Random: func() float64 { return random }, Done: func(_ context.Context, err error, wait time.Duration) {
-			if err != nil {
-				waits = append(waits, wait)
-			}
-		}})
+		id.Keep(ctx, identity.KeepConfig{Ask: s.ask, Random: func() float64 { return random },
+			Done: func(_ context.Context, err error, wait time.Duration) {
+				if err != nil {
+					waits = append(waits, wait)
+				}
+			}})
 		if time.Since(began) != lasts {
 			t.Errorf("it ended after %s", time.Since(began))
 		}

@@ -120,7 +120,8 @@ func (ca *CA) fill(template *x509.Certificate, now time.Time, ttl time.Duration,
 		return fmt.Errorf("ttl %s: want at least 1s", ttl)
 	}
 	if !now.Before(ca.cert.NotAfter) {
-		return fmt.Errorf("%w: the CA of cluster %s expired at %s: put a new CA in its place", ErrExpired, ca.Cluster(), ca.cert.NotAfter.Format(time.RFC3339))
+		return fmt.Errorf("%w: the CA of cluster %s expired at %s: put a new CA in its place", ErrExpired, ca.Cluster(),
+			ca.cert.NotAfter.Format(time.RFC3339))
 	}
 	number, err := newSerial(random)
 	if err != nil {

@@ -120,7 +120,8 @@ func TestACertificateDoesNotOutliveItsCA(t *testing.T) {
 func TestOperatorsLive90DaysAtMost(t *testing.T) {
 	ca, key := newCA(t, cluster, 1), newKey(t, 2)
 	const most = 90 * 24 * time.Hour
-	for ask, want := range map[time.Duration]time.Duration{time.Hour: time.Hour, most: most, most + time.Second: most, 365 * 24 * time.Hour: most} {
+	for ask, want := range map[time.Duration]time.Duration{time.Hour: time.Hour, most: most, most + time.Second: most,
+		365 * 24 * time.Hour: most} {
 		r := clientRequest(operator, key)
 		r.TTL = ask
 		cert, err := ca.IssueOperator(r, seeded(3))

@@ -69,7 +69,8 @@ const (
 	maxLeafURI   = 2048 // bytes
 )
 
-var leafDNSPattern = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*$`)
+var leafDNSPattern = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?` +
+	`(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*$`)
 
 // ParseLeafKey reads exactly one public key in PKIX PEM, as an agent sent it.
 // ErrMalformed for anything but an Ed25519 key or an ECDSA key on P-256.
@@ -86,10 +87,12 @@ func ParseLeafKey(data []byte) (LeafKey, error) {
 	case ed25519.PublicKey:
 	case *ecdsa.PublicKey:
 		if key.Curve != elliptic.P256() {
-			return LeafKey{}, fmt.Errorf("parse public key: %w: want an Ed25519 key, or an ECDSA key on P-256, got %s", ErrMalformed, describeKey(parsed))
+			return LeafKey{}, fmt.Errorf("parse public key: %w: want an Ed25519 key, or an ECDSA key on P-256, got %s", ErrMalformed,
+				describeKey(parsed))
 		}
 	default:
-		return LeafKey{}, fmt.Errorf("parse public key: %w: want an Ed25519 key, or an ECDSA key on P-256, got %s", ErrMalformed, describeKey(parsed))
+		return LeafKey{}, fmt.Errorf("parse public key: %w: want an Ed25519 key, or an ECDSA key on P-256, got %s", ErrMalformed,
+			describeKey(parsed))
 	}
 	canonical, err := x509.MarshalPKIXPublicKey(parsed)
 	if err != nil {

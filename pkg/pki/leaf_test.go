@@ -85,7 +85,8 @@ func TestIssueLeaf(t *testing.T) {
 	} {
 		leaf, err := ca.IssueLeaf(pki.LeafRequest{
 			Kind: c.kind, CN: "kubelet", Organization: []string{"system:nodes", "x"}, DNS: []string{"web-1", "*.example.org"},
-			IP: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}, URI: []string{"spiffe://other/x", "https://example.org/"},
+			IP:  []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")},
+			URI: []string{"spiffe://other/x", "https://example.org/"},
 			Key: c.key, Now: now, TTL: 3 * time.Hour,
 		}, rand.Reader)
 		if err != nil {
@@ -98,10 +99,12 @@ func TestIssueLeaf(t *testing.T) {
 		if !slices.Equal(cert.ExtKeyUsage, c.usages) {
 			t.Errorf("%s: usages %v", c.kind, cert.ExtKeyUsage)
 		}
-		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: c.usages[:1], DNSName: "a.example.org"}); err != nil {
+		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: c.usages[:1],
+			DNSName: "a.example.org"}); err != nil {
 			t.Errorf("%s: %v", c.kind, err)
 		}
-		if cert.Subject.CommonName != "kubelet" || !slices.Equal(slices.Sorted(slices.Values(cert.Subject.Organization)), []string{"system:nodes", "x"}) ||
+		if cert.Subject.CommonName != "kubelet" ||
+			!slices.Equal(slices.Sorted(slices.Values(cert.Subject.Organization)), []string{"system:nodes", "x"}) ||
 			len(cert.IPAddresses) != 2 || len(cert.URIs) != 2 || len(cert.DNSNames) != 2 {
 			t.Errorf("%s: names are %v %v %v %v", c.kind, cert.Subject, cert.DNSNames, cert.IPAddresses, cert.URIs)
 		}

@@ -197,9 +197,10 @@ func TestServersRefuse(t *testing.T) {
 		config *tls.Config
 		want   error
 	}{
-		"no certificate":             {nil, server.Server(), nil},
-		"another CA":                 {agentPair(t, foreign), server.Server(), pki.ErrUntrusted},
-		"self-signed":                {pair(t, key)(forge(t, key, nil, "spiffe://example/default/agent/"+agentID), nil), server.Server(), pki.ErrUntrusted},
+		"no certificate": {nil, server.Server(), nil},
+		"another CA":     {agentPair(t, foreign), server.Server(), pki.ErrUntrusted},
+		"self-signed": {pair(t, key)(forge(t, key, nil, "spiffe://example/default/agent/"+agentID), nil), server.Server(),
+			pki.ErrUntrusted},
 		"another cluster":            {signedBy(t, ca, other, key), server.Server(), pki.ErrIdentity},
 		"an instance's other use":    {signedBy(t, ca, plain, key), server.Server(), pki.ErrIdentity},
 		"expired":                    {pair(t, key)(ca.IssueAgent(old, seeded(3))), server.Server(), pki.ErrExpired},

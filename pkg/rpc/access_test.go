@@ -132,10 +132,14 @@ func TestAuthorization(t *testing.T) {
 		keypair *pki.Keypair
 		want    map[rpc.Who]codes.Code // OK: admitted
 	}{
-		{"agent", mutual, ours.agent(time.Hour), map[rpc.Who]codes.Code{rpc.Agent: codes.OK, rpc.Operator: codes.PermissionDenied, rpc.Anyone: codes.OK}},
-		{"operator", mutual, ours.operator(time.Hour), map[rpc.Who]codes.Code{rpc.Agent: codes.PermissionDenied, rpc.Operator: codes.OK, rpc.Anyone: codes.OK}},
-		{"server", mutual, ours.server(shard), map[rpc.Who]codes.Code{rpc.Agent: codes.PermissionDenied, rpc.Operator: codes.PermissionDenied, rpc.Anyone: codes.OK}},
-		{"none, none asked for", open, nil, map[rpc.Who]codes.Code{rpc.Agent: codes.Unauthenticated, rpc.Operator: codes.Unauthenticated, rpc.Anyone: codes.OK}},
+		{"agent", mutual, ours.agent(time.Hour), map[rpc.Who]codes.Code{rpc.Agent: codes.OK, rpc.Operator: codes.PermissionDenied,
+			rpc.Anyone: codes.OK}},
+		{"operator", mutual, ours.operator(time.Hour), map[rpc.Who]codes.Code{rpc.Agent: codes.PermissionDenied, rpc.Operator: codes.OK,
+			rpc.Anyone: codes.OK}},
+		{"server", mutual, ours.server(shard), map[rpc.Who]codes.Code{rpc.Agent: codes.PermissionDenied, rpc.Operator: codes.PermissionDenied,
+			rpc.Anyone: codes.OK}},
+		{"none, none asked for", open, nil, map[rpc.Who]codes.Code{rpc.Agent: codes.Unauthenticated, rpc.Operator: codes.Unauthenticated,
+			rpc.Anyone: codes.OK}},
 		{"none", mutual, nil, turnedAway()},
 		{"agent of another CA", mutual, otherCA.agent(time.Hour), turnedAway()},
 		{"operator of another CA", mutual, otherCA.operator(time.Hour), turnedAway()},

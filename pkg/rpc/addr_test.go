@@ -53,7 +53,8 @@ func TestParseAddrsNamesWhatIsWrong(t *testing.T) {
 }
 
 func FuzzParseAddrs(f *testing.F) {
-	for _, seed := range []string{"", "a:1", "a:1,b:2", "[::1]:1", "[fe80::1%eth0]:1", ":0", "a:1,,", "\x00:1", "[a]:1", "ａ:1", "1.2.3:4", "[fe80::1%a b]:1"} {
+	for _, seed := range []string{"", "a:1", "a:1,b:2", "[::1]:1", "[fe80::1%eth0]:1", ":0", "a:1,,", "\x00:1", "[a]:1", "ａ:1", "1.2.3:4",
+		"[fe80::1%a b]:1"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, list string) {

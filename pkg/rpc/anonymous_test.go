@@ -34,7 +34,8 @@ func TestUnfinishedMessage(t *testing.T) {
 	defer message.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	request := must(http.NewRequestWithContext(ctx, http.MethodPost, "https://"+addr+nstancev1.RegistrationService_RegisterAgent_FullMethodName, body))(t)
+	request := must(http.NewRequestWithContext(ctx, http.MethodPost,
+		"https://"+addr+nstancev1.RegistrationService_RegisterAgent_FullMethodName, body))(t)
 	request.Header.Set("Content-Type", "application/grpc")
 	request.Header.Set("Te", "trailers")
 	transport := &http.Transport{TLSClientConfig: ours.endpoint(nil).Client("127.0.0.1", shard), ForceAttemptHTTP2: true}

@@ -14,9 +14,8 @@ func Backoff() retry.Backoff {
 	return retry.Backoff{First: time.Second, Limit: 10 * time.Second, Least: 200 * time.Millisecond}
 }
 
-// Sleep waits for d, or until ctx ends, whose error it then returns.
-//
-// Deprecated: use retry.Wait, which returns the cause.
+// Sleep waits for d, or until ctx ends, whose error it then returns. What is new
+// calls retry.Wait instead, which returns the cause.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if retry.Wait(ctx, d) != nil {
 		return ctx.Err()

@@ -103,7 +103,8 @@ func TestRefusalsLeaveALine(t *testing.T) {
 			line := lines[0]
 			from, _ := line["from"].(string)
 			reason, _ := line["reason"].(string)
-			if line["caller"] != c.caller || line["method"] != c.method || !strings.HasPrefix(from, "127.0.0.1:") || !strings.Contains(reason, c.reason) {
+			if line["caller"] != c.caller || line["method"] != c.method || !strings.HasPrefix(from, "127.0.0.1:") ||
+				!strings.Contains(reason, c.reason) {
 				t.Errorf("the line says %v", line)
 			}
 		})

@@ -150,7 +150,8 @@ func (s *servedStream) next(m any) error {
 func (s *servedStream) SendMsg(m any) error {
 	if answer, ok := m.(proto.Message); ok && s.call.unary && !s.call.intake.charge(proto.Size(answer)) {
 		limits := s.guard.config.Limits
-		return Exhausted.Errorf("too many bytes of calls and of answers that were not read are under way: at most %d of one identity and %d of all: "+
+		return Exhausted.Errorf("too many bytes of calls and of answers that were not read are under way: "+
+			"at most %d of one identity and %d of all: "+
 			"read them and try again", limits.MaxHeld, limits.MaxHeldByAll)
 	}
 	return s.ServerStream.SendMsg(m)
@@ -158,7 +159,8 @@ func (s *servedStream) SendMsg(m any) error {
 
 func (s *servedStream) exhausted() error {
 	limits := s.guard.config.Limits
-	return Exhausted.Errorf("too many bytes of messages are under way: at most %d of one identity and %d of all: try again later",
+	return Exhausted.Errorf("too many bytes of messages are under way: "+
+		"at most %d of one identity and %d of all: try again later",
 		limits.MaxHeld, limits.MaxHeldByAll)
 }
 

@@ -18,7 +18,8 @@ func (a *app) cluster() *cobra.Command {
 	f := cmd.PersistentFlags()
 	f.StringVar(&a.storage.Provider, "storage-provider", a.preset("STORAGE_PROVIDER", "s3"), "s3 or dir")
 	f.StringVar(&a.storage.Bucket, "storage-bucket", a.preset("STORAGE_BUCKET", ""), "bucket, or a directory for dir")
-	f.StringVar(&a.storage.SecretsProvider, "secrets-provider", a.preset("SECRETS_PROVIDER", "object-storage"), "where the cluster's secrets are")
+	f.StringVar(&a.storage.SecretsProvider, "secrets-provider", a.preset("SECRETS_PROVIDER", "object-storage"),
+		"where the cluster's secrets are")
 	f.StringVar(&a.storage.SecretsPrefix, "secrets-prefix", a.preset("SECRETS_PREFIX", "cluster/secret/"), "prefix of the secrets' objects")
 	f.StringVar(&a.storage.KeyProvider, "key-provider", a.preset("KEY_PROVIDER", "env"), "where the encryption key is: env or file")
 	f.StringVar(&a.storage.KeySource, "key-source", a.preset("KEY_SOURCE", "NSTANCE_ENCRYPTION_KEY"), "the key's environment variable or file")

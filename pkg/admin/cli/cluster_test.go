@@ -17,7 +17,8 @@ import (
 
 func (c *cluster) verify(token string) nonce.Claims {
 	c.t.Helper()
-	claims, err := nonce.Verify(pki.PublicKey(c.trust.NonceKey), strings.TrimSpace(token), nonce.Want{Kind: nonce.KindOperator, ClusterID: clusterID}, time.Now())
+	claims, err := nonce.Verify(pki.PublicKey(c.trust.NonceKey), strings.TrimSpace(token),
+		nonce.Want{Kind: nonce.KindOperator, ClusterID: clusterID}, time.Now())
 	if err != nil {
 		c.t.Fatalf("%q: %v", token, err)
 	}
@@ -62,7 +63,8 @@ func TestClusterNonce(t *testing.T) {
 func TestClusterNonceRefusals(t *testing.T) {
 	c := newCluster(t)
 	for _, args := range [][]string{
-		{"--tenant", "Prod"}, {"--expiry", "0s"}, {"--expiry", "-1h"}, {"--expiry", "1000h"}, {"--expiry", "soon"}, {"more"}, {"--storage-bucket", ""},
+		{"--tenant", "Prod"}, {"--expiry", "0s"}, {"--expiry", "-1h"}, {"--expiry", "1000h"}, {"--expiry", "soon"}, {"more"},
+		{"--storage-bucket", ""},
 	} {
 		r := c.run(append([]string{"cluster", "nonce"}, args...)...).want(t, cli.ExitUsage)
 		if r.out != "" || !strings.HasPrefix(r.errOut, "nstance-admin: ") || strings.Count(r.errOut, "\n") != 1 {
@@ -85,7 +87,8 @@ func TestRegisterOperator(t *testing.T) {
 	c := newCluster(t)
 	folder := c.env["NSTANCE_ADMIN_IDENTITY_DIR"]
 	c.run("cluster", "register-operator", "--tenant", "prod").want(t, cli.ExitOK)
-	pair, err := pki.ParseKeypair([]byte(read(t, filepath.Join(folder, "identity.crt"))), []byte(read(t, filepath.Join(folder, "identity.key"))))
+	pair, err := pki.ParseKeypair([]byte(read(t, filepath.Join(folder, "identity.crt"))),
+		[]byte(read(t, filepath.Join(folder, "identity.key"))))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,8 @@ func refreshColumns() []column[admin.Refresh] {
 func (a *app) configRefresh() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "refresh", Short: "Have shards read their config again", Args: cobra.NoArgs,
-		Long: "Have shards read their config again and run it when it is valid. One that is not valid changes nothing,\nand everything that is wrong with it is listed.",
+		Long: "Have shards read their config again and run it when it is valid. One that is not valid changes nothing,\n" +
+			"and everything that is wrong with it is listed.",
 	}
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
 		client, shards, err := a.ask(a.writeShards)

@@ -24,7 +24,8 @@ func (a *app) instanceDrain() *cobra.Command {
 		Use: "drain [-- COMMAND [ARG…]]", Short: "List what drains, or drain it with a command", Annotations: map[string]string{endless: "yes"},
 		Long: "Without a command: list the instances that drain now and are not acknowledged yet.\n\n" +
 			"With one: run it for every instance that begins to drain, with the instance's id as its last argument and NSTANCE_INSTANCE_ID,\n" +
-			"NSTANCE_INSTANCE_HOSTNAME, NSTANCE_GROUP, NSTANCE_TENANT, NSTANCE_SHARD, NSTANCE_PROVIDER_ID and NSTANCE_DRAIN_REASON set. When it succeeds the instance\n" +
+			"NSTANCE_INSTANCE_HOSTNAME, NSTANCE_GROUP, NSTANCE_TENANT, NSTANCE_SHARD, NSTANCE_PROVIDER_ID and NSTANCE_DRAIN_REASON set. " +
+			"When it succeeds the instance\n" +
 			"is acknowledged and goes; when it fails it is run again until the instance's drain timeout.",
 		Args: cobra.ArbitraryArgs,
 	}

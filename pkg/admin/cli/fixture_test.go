@@ -235,7 +235,8 @@ func (s *shard) UpsertGroup(_ context.Context, req *nstancev1.UpsertGroupRequest
 		g = &nstancev1.GroupStatus{Key: req.GetKey(), Tenant: "default", Template: req.GetTemplate()}
 		s.groups[req.GetKey()] = g
 	case req.GetSize() > 1000:
-		return nil, &rpc.ViolationsError{Message: "invalid group", Violations: []rpc.Violation{{Field: "size", Description: "too large: want at most 1000"}}}
+		return nil, &rpc.ViolationsError{Message: "invalid group",
+			Violations: []rpc.Violation{{Field: "size", Description: "too large: want at most 1000"}}}
 	}
 	s.upserts = append(s.upserts, req)
 	g.Size = req.GetSize()
@@ -264,7 +265,9 @@ func (s *shard) ListInstances(_ context.Context, req *nstancev1.ListInstancesReq
 	return resp, nil
 }
 
-func (s *shard) GetInstanceStatus(_ context.Context, req *nstancev1.GetInstanceStatusRequest) (*nstancev1.GetInstanceStatusResponse, error) {
+func (s *shard) GetInstanceStatus(
+	_ context.Context, req *nstancev1.GetInstanceStatusRequest,
+) (*nstancev1.GetInstanceStatusResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.instances {

@@ -17,7 +17,8 @@ func web(size, actual int32) *nstancev1.GroupStatus {
 	vars, _ := structpb.NewStruct(map[string]any{"n": 1})
 	return &nstancev1.GroupStatus{
 		Key: "web", Tenant: "default", Template: "knd", Size: size, ActualSize: actual, IsStatic: true, Etag: "e", Vars: vars,
-		ProviderIds: []string{"p1"}, Conditions: []*nstancev1.Condition{{Type: "Degraded", Status: true, Reason: "ProviderError", Message: "no room"}},
+		ProviderIds: []string{"p1"}, Conditions: []*nstancev1.Condition{{Type: "Degraded", Status: true, Reason: "ProviderError",
+			Message: "no room"}},
 	}
 }
 
@@ -33,7 +34,8 @@ func TestGroupList(t *testing.T) {
 		}
 	}
 	var groups []admin.Group
-	if err := yaml.Unmarshal([]byte(c.run("group", "list", "-o", "yaml").want(t, cli.ExitOK).out), &groups); err != nil || len(groups) != 2 || groups[1].ActualSize != 3 {
+	if err := yaml.Unmarshal([]byte(c.run("group", "list", "-o", "yaml").want(t, cli.ExitOK).out), &groups); err != nil ||
+		len(groups) != 2 || groups[1].ActualSize != 3 {
 		t.Errorf("yaml: %+v, %v", groups, err)
 	}
 	table := strings.Split(strings.TrimSpace(c.run("group", "list").want(t, cli.ExitOK).out), "\n")
@@ -94,7 +96,8 @@ func TestScaleSizes(t *testing.T) {
 	c := newCluster(t).register()
 	s := c.shard("dev-1").have(web(1, 1))
 	for _, args := range [][]string{
-		{"web", "-1"}, {"web", "-1", "--wait"}, {"--wait", "web", "-12"}, {"web", "--", "-1"}, {"web", "two"}, {"web", "1.5"}, {"web", ""}, {"web", "99999999999"},
+		{"web", "-1"}, {"web", "-1", "--wait"}, {"--wait", "web", "-12"}, {"web", "--", "-1"}, {"web", "two"}, {"web", "1.5"}, {"web", ""},
+		{"web", "99999999999"},
 	} {
 		r := c.run(append([]string{"group", "scale"}, args...)...).want(t, cli.ExitUsage, "size: ", "want a whole number from 0")
 		if strings.Count(r.errOut, "\n") != 1 || strings.Contains(r.errOut, "flag") {
@@ -113,7 +116,8 @@ func TestScaleSizes(t *testing.T) {
 		t.Errorf("changed: %v", s.changes())
 	}
 	c.run("group", "scale", "web", "0", "--remove", "a,b", "--remove", "c").want(t, cli.ExitOK)
-	if have := s.changes(); len(have) != 1 || have[0].Size == nil || have[0].GetSize() != 0 || len(have[0].GetRemove()) != 3 || have[0].Template != nil {
+	if have := s.changes(); len(have) != 1 || have[0].Size == nil || have[0].GetSize() != 0 || len(have[0].GetRemove()) != 3 ||
+		have[0].Template != nil {
 		t.Errorf("changed: %v", have)
 	}
 }
@@ -185,9 +189,11 @@ func TestGroupCreateAndDelete(t *testing.T) {
 	c.run("group", "create", "batch").want(t, cli.ExitUsage, "--template")
 	c.run("group", "create", "batch", "--template", "knd", "--size", "-1").want(t, cli.ExitUsage, "size", "-1")
 	c.run("group", "create", "batch", "--template", "knd", "--vars", "[1]").want(t, cli.ExitUsage, "--vars")
-	c.run("group", "create", "batch", "--template", "knd", "--size", "2", "--vars", `{"a": {"b": 1}}`, "--instance-type", "").want(t, cli.ExitOK)
+	c.run("group", "create", "batch", "--template", "knd", "--size", "2", "--vars", `{"a": {"b": 1}}`, "--instance-type", "").
+		want(t, cli.ExitOK)
 	have := s.changes()
-	if len(have) != 1 || have[0].GetTemplate() != "knd" || have[0].GetSize() != 2 || have[0].InstanceType == nil || have[0].SubnetPool != nil ||
+	if len(have) != 1 || have[0].GetTemplate() != "knd" || have[0].GetSize() != 2 || have[0].InstanceType == nil ||
+		have[0].SubnetPool != nil ||
 		have[0].GetVars().AsMap()["a"].(map[string]any)["b"] != 1.0 {
 		t.Errorf("asked for %v", have)
 	}
@@ -203,8 +209,9 @@ func TestInstances(t *testing.T) {
 	c.shard("dev-1")
 	s := c.shard("dev-2")
 	s.instances = []*nstancev1.InstanceStatus{{
-		Id: id, Tenant: "default", Group: "web", Phase: nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING, Connected: true, UnhealthyReason: "vm-down",
-		CreatedAt: timestamppb.New(time.Now().Add(-time.Hour)),
+		Id: id, Tenant: "default", Group: "web", Phase: nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING, Connected: true,
+		UnhealthyReason: "vm-down",
+		CreatedAt:       timestamppb.New(time.Now().Add(-time.Hour)),
 	}}
 	table := c.run("instance", "list").want(t, cli.ExitOK).out
 	for _, want := range []string{"dev-2", id, "running", "true", "1h0m", "vm-down"} {
@@ -212,7 +219,8 @@ func TestInstances(t *testing.T) {
 			t.Errorf("table without %q: %s", want, table)
 		}
 	}
-	if i := decode[admin.Instance](t, c.run("instance", "status", id, "-o", "json").want(t, cli.ExitOK).out); i.Shard != "dev-2" || i.Phase != "running" {
+	if i := decode[admin.Instance](t, c.run("instance", "status", id, "-o", "json").want(t, cli.ExitOK).out); i.Shard != "dev-2" ||
+		i.Phase != "running" {
 		t.Errorf("status: %+v", i)
 	}
 	c.run("instance", "status", "knd01h455vb4pex5vsknk084sn02r").want(t, cli.ExitFailed, "no such instance")
@@ -234,10 +242,12 @@ func TestConfigStatus(t *testing.T) {
 		Violations: []*nstancev1.Violation{{Field: "groups.default.web.size", Description: "is negative"}},
 	}
 	out := decode[[]admin.ConfigStatus](t, c.run("config", "status", "-o", "json").want(t, cli.ExitOK).out)
-	if len(out) != 1 || out[0].ETag != "abc" || out[0].Size != 42 || !out[0].RunningApplied || out[0].Violations[0].Field != "groups.default.web.size" {
+	if len(out) != 1 || out[0].ETag != "abc" || out[0].Size != 42 || !out[0].RunningApplied ||
+		out[0].Violations[0].Field != "groups.default.web.size" {
 		t.Errorf("status: %+v", out)
 	}
-	if table := c.run("config", "status").want(t, cli.ExitOK).out; !strings.Contains(table, "2001-09-09T01:46:40Z") || !strings.Contains(table, "1 problems") || !strings.Contains(table, "server.bind") {
+	if table := c.run("config", "status").want(t, cli.ExitOK).out; !strings.Contains(table, "2001-09-09T01:46:40Z") ||
+		!strings.Contains(table, "1 problems") || !strings.Contains(table, "server.bind") {
 		t.Errorf("table: %s", table)
 	}
 }

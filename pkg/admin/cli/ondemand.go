@@ -18,7 +18,8 @@ func (a *app) instanceCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create GROUP", Short: "Create an on-demand instance, which its group does not count", Args: cobra.ExactArgs(1),
 		Long: "Create an on-demand instance of a group's making, which the group neither counts nor scales.\n\n" +
-			"The same --key names the same instance for ever, so that a command whose answer got lost can be repeated.\nWithout it one is made up, and printed.",
+			"The same --key names the same instance for ever, so that a command whose answer got lost can be repeated.\n" +
+			"Without it one is made up, and printed.",
 	}
 	cmd.Flags().StringVar(&n.Key, "key", "", "idempotency `key`")
 	cmd.Flags().StringVar(&n.InstanceType, "instance-type", "", "instance type, instead of the group's")
@@ -75,7 +76,8 @@ func (a *app) instanceDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.done(cmd.OutOrStdout(), fmt.Sprintf("the instance of key %s is being deleted in %s", key, shard), map[string]any{"key": key, "shard": shard})
+			return a.done(cmd.OutOrStdout(), fmt.Sprintf("the instance of key %s is being deleted in %s", key, shard),
+				map[string]any{"key": key, "shard": shard})
 		}
 		return a.toInstance(cmd, args[0], (*admin.Client).DeleteInstance, "instance %s is being deleted or replaced in %s")
 	})
@@ -90,7 +92,9 @@ func (a *app) instanceAck() *cobra.Command {
 
 // toInstance does something to the one instance of an id, in whichever shard has
 // it; words say so of the id and the shard.
-func (a *app) toInstance(cmd *cobra.Command, id string, do func(*admin.Client, context.Context, []client.Shard, string) (string, error), words string) error {
+func (a *app) toInstance(
+	cmd *cobra.Command, id string, do func(*admin.Client, context.Context, []client.Shard, string) (string, error), words string,
+) error {
 	if _, err := fleet.ParseID(id); err != nil {
 		return usageError{err}
 	}

@@ -60,7 +60,9 @@ func (s *shard) DeleteInstance(_ context.Context, req *nstancev1.DeleteInstanceR
 	return &nstancev1.DeleteInstanceResponse{}, nil
 }
 
-func (s *shard) AcknowledgeDrained(_ context.Context, req *nstancev1.AcknowledgeDrainedRequest) (*nstancev1.AcknowledgeDrainedResponse, error) {
+func (s *shard) AcknowledgeDrained(
+	_ context.Context, req *nstancev1.AcknowledgeDrainedRequest,
+) (*nstancev1.AcknowledgeDrainedResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.find(req.GetId())
@@ -115,7 +117,9 @@ func (s *shard) vanish(id string) {
 	}
 }
 
-func (s *shard) WatchInstances(_ *nstancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse]) error {
+func (s *shard) WatchInstances(
+	_ *nstancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse],
+) error {
 	events := make(chan *nstancev1.WatchInstancesResponse, 100)
 	s.mu.Lock()
 	if s.watchers == nil {

@@ -26,7 +26,8 @@ const (
 func TestInstanceCreate(t *testing.T) {
 	c := newCluster(t).register()
 	s := c.shard("dev-1")
-	made := c.run("instance", "create", "web", "--key", "job-7", "--instance-type", "big", "--vars", `{"a": 1}`, "-o", "json").want(t, cli.ExitOK)
+	made := c.run("instance", "create", "web", "--key", "job-7", "--instance-type", "big", "--vars", `{"a": 1}`, "-o", "json").
+		want(t, cli.ExitOK)
 	if all := decode[[]admin.Instance](t, made.out); len(all) != 1 || all[0].ID != onDemandID || !all[0].OnDemand || all[0].Shard != "dev-1" {
 		t.Errorf("created %+v", all)
 	}
@@ -158,10 +159,12 @@ func TestConfigRefresh(t *testing.T) {
 		t.Errorf("updated: %+v", all)
 	}
 	s.refresh = func() (*nstancev1.RefreshConfigResponse, error) {
-		return nil, &rpc.ViolationsError{Message: "invalid config", Violations: []rpc.Violation{{Field: "groups.default.web.size", Description: "too large"}}}
+		return nil, &rpc.ViolationsError{Message: "invalid config",
+			Violations: []rpc.Violation{{Field: "groups.default.web.size", Description: "too large"}}}
 	}
 	r := c.run("config", "refresh", "-o", "json").want(t, cli.ExitFailed, "groups.default.web.size: too large", "goes on to run")
-	if all := decode[[]admin.Refresh](t, r.out); all[0].Outcome != admin.RefreshInvalid || all[0].Violations[0].Field != "groups.default.web.size" {
+	if all := decode[[]admin.Refresh](t, r.out); all[0].Outcome != admin.RefreshInvalid ||
+		all[0].Violations[0].Field != "groups.default.web.size" {
 		t.Errorf("invalid: %+v", all)
 	}
 	c.shard("dev-2").refresh = func() (*nstancev1.RefreshConfigResponse, error) {
@@ -207,7 +210,8 @@ func watches(t *testing.T, c *cluster, args []string, says ...string) string {
 	}}
 	var errOut bytes.Buffer
 	code := cli.Run(ctx, cli.Env{
-		Args: append([]string{"watch"}, args...), Getenv: func(name string) string { return c.env[name] }, Stdout: out, Stderr: &errOut, Now: time.Now, Version: "v0-test",
+		Args: append([]string{"watch"}, args...), Getenv: func(name string) string { return c.env[name] }, Stdout: out, Stderr: &errOut,
+		Now: time.Now, Version: "v0-test",
 	})
 	if text := out.text.String(); code != cli.ExitOK || !out.enough(text) {
 		t.Fatalf("exit %d, said %s%s, want %q in it", code, text, errOut.String(), says)
@@ -221,7 +225,8 @@ func TestWatch(t *testing.T) {
 	s.breaks = 1
 	s.drains(drainingID)
 	watches(t, c, nil, "group web: 1 of 2 running", "group jobs: gone", "instance "+drainingID+" of web: draining (scale-down), goes by",
-		"problem of group web: ProviderError: no room", "these are all groups", "these are all instances", "groups: waiting: shard dev-1: not now")
+		"problem of group web: ProviderError: no room", "these are all groups", "these are all instances",
+		"groups: waiting: shard dev-1: not now")
 	s.breaks = 0
 	text := watches(t, c, []string{"-o", "json", "--only", "groups"}, `"groupGone"`)
 	for line := range strings.Lines(text) {

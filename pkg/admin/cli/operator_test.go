@@ -95,7 +95,8 @@ func TestOperatorList(t *testing.T) {
 	c.shard("dev-1").knows(newOperator, twoOperators()...)
 	c.shard("dev-2").knows(newOperator, twoOperators()...)
 	list := decode[[]admin.Operator](t, c.run("operator", "list", "-o", "json").want(t, cli.ExitOK).out)
-	if len(list) != 1 || list[0].ID != newOperator || !slices.Equal(list[0].ConnectedTo, []string{"dev-1", "dev-2"}) || list[0].RegisteredAt == nil || list[0].RemovedAt != nil {
+	if len(list) != 1 || list[0].ID != newOperator || !slices.Equal(list[0].ConnectedTo, []string{"dev-1", "dev-2"}) ||
+		list[0].RegisteredAt == nil || list[0].RemovedAt != nil {
 		t.Errorf("listed %+v", list)
 	}
 	all := decode[[]admin.Operator](t, c.run("operator", "list", "--removed", "-o", "json").want(t, cli.ExitOK).out)
@@ -103,7 +104,8 @@ func TestOperatorList(t *testing.T) {
 		t.Errorf("listed %+v", all)
 	}
 	table := strings.Split(strings.TrimSpace(c.run("operator", "list", "--removed").want(t, cli.ExitOK).out), "\n")
-	if len(table) != 3 || !strings.HasPrefix(table[0], "ID ") || strings.Join(strings.Fields(table[2]), " ") != newOperator+" default 2026-01-02T03:04:05Z dev-1, dev-2 - -" {
+	if len(table) != 3 || !strings.HasPrefix(table[0], "ID ") ||
+		strings.Join(strings.Fields(table[2]), " ") != newOperator+" default 2026-01-02T03:04:05Z dev-1, dev-2 - -" {
 		t.Errorf("table %q", table)
 	}
 }

@@ -17,7 +17,8 @@ func TestUsage(t *testing.T) {
 	c.shard("dev-1").have(web(1, 1))
 	for _, args := range [][]string{
 		{"grup"}, {"group", "lst"}, {"group", "list", "more"}, {"--nope"}, {"group", "list", "--nope"}, {"group", "list", "-o", "xml"},
-		{"group", "list", "--timeout", "0s"}, {"group", "list", "--timeout", "soon"}, {"group", "list", "--servers", "here"}, {"config", "validate"},
+		{"group", "list", "--timeout", "0s"}, {"group", "list", "--timeout", "soon"}, {"group", "list", "--servers", "here"},
+		{"config", "validate"},
 		{"config", "validate", "x", "-o", "xml"}, {"instance", "status"},
 	} {
 		r := c.run(args...).want(t, cli.ExitUsage)
@@ -145,7 +146,8 @@ func TestConfigValidate(t *testing.T) {
 		t.Errorf("said %v", v)
 	}
 	run(t, nil, "config", "validate", bad).want(t, cli.ExitFailed, "bad is not valid", "clster", "cluster.id")
-	if r := run(t, nil, "config", "validate", filepath.Join(dir, "none")).want(t, cli.ExitUsage, "none"); strings.Contains(r.errOut, "identity") {
+	r := run(t, nil, "config", "validate", filepath.Join(dir, "none")).want(t, cli.ExitUsage, "none")
+	if strings.Contains(r.errOut, "identity") {
 		t.Errorf("the hint is of no use: %s", r.errOut)
 	}
 }

@@ -120,6 +120,7 @@ func (a *app) await(cmd *cobra.Command, c *admin.Client, shards []client.Shard, 
 
 func printProgress(w io.Writer) func(admin.Group) {
 	return func(g admin.Group) {
-		fmt.Fprintf(w, "%s/%s: %d of %d running, %d on their way, %d draining\n", g.Shard, g.Key, g.ActualSize, g.Size, g.PendingSize, g.DrainingSize)
+		fmt.Fprintf(w, "%s/%s: %d of %d running, %d on their way, %d draining\n", g.Shard, g.Key, g.ActualSize, g.Size, g.PendingSize,
+			g.DrainingSize)
 	}
 }

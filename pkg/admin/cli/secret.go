@@ -35,7 +35,8 @@ func (a *app) clusterSecretPut() *cobra.Command {
 		if err := c.PutSecret(cmd.Context(), args[0], value); err != nil {
 			return err
 		}
-		return a.done(cmd.OutOrStdout(), fmt.Sprintf("stored secret %s (%d bytes)", args[0], len(value)), map[string]any{"name": args[0], "bytes": len(value)})
+		return a.done(cmd.OutOrStdout(), fmt.Sprintf("stored secret %s (%d bytes)", args[0], len(value)),
+			map[string]any{"name": args[0], "bytes": len(value)})
 	})
 }
 

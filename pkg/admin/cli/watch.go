@@ -18,7 +18,8 @@ func (a *app) watch() *cobra.Command {
 	all := []string{client.WatchGroups, client.WatchInstances, client.WatchProblems}
 	var only []string
 	cmd := &cobra.Command{
-		Use: "watch", Short: "Follow groups, leaving instances and problems of all shards", Args: cobra.NoArgs, Annotations: map[string]string{endless: "yes"},
+		Use: "watch", Short: "Follow groups, leaving instances and problems of all shards", Args: cobra.NoArgs,
+		Annotations: map[string]string{endless: "yes"},
 		Long: "Follow groups, draining and deleted instances, and problems of all shards, one line each, until interrupted.\n\n" +
 			"What there is comes first. With --output json or yaml each event is one line of JSON, or one YAML document.",
 	}
@@ -60,7 +61,8 @@ func eventText(e admin.Event) string {
 	switch e.Kind {
 	case admin.EventGroup:
 		g := e.Group
-		text := fmt.Sprintf("group %s: %d of %d running, %d on their way, %d draining", g.Key, g.ActualSize, g.Size, g.PendingSize, g.DrainingSize)
+		text := fmt.Sprintf("group %s: %d of %d running, %d on their way, %d draining", g.Key, g.ActualSize, g.Size, g.PendingSize,
+			g.DrainingSize)
 		if c := conditions(*g); c != "" {
 			text += "; " + c
 		}
