@@ -58,11 +58,15 @@ func rooms() map[string][]string {
 		"pkg/server/registration": {"pkg/fleet", "pkg/nonce", "pkg/pki", "pkg/rpc", proto},
 		"pkg/server/renewal":      {"pkg/pki", "pkg/rpc", proto},
 		"pkg/server/roster":       {"pkg/fleet", "pkg/object", "pkg/pki", "pkg/record", "pkg/rpc"},
+		"pkg/server/leader": {
+			"pkg/config", "pkg/fleet", "pkg/nonce", "pkg/object", "pkg/pki", "pkg/provider", "pkg/record", "pkg/rpc",
+			"pkg/server/agents", "pkg/server/broadcast", "pkg/server/delivery", "pkg/server/election", "pkg/server/images", "pkg/server/ledger",
+			"pkg/server/operators", "pkg/server/plan", "pkg/server/reconcile", "pkg/server/registration", "pkg/server/roster",
+		},
 		"pkg/server": {
-			"pkg/config", "pkg/server/election", "pkg/fleet", "pkg/server/images", "pkg/server/ledger", "pkg/nonce", "pkg/object", "pkg/object/bucket",
-			"pkg/pki", "pkg/server/plan", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/server/reconcile", "pkg/record", "pkg/rpc", "pkg/secrets",
-			"pkg/server/agents", "pkg/server/delivery", "pkg/server/operators", "pkg/server/registration", "pkg/server/renewal",
-			"pkg/server/roster", "pkg/server/broadcast", proto,
+			"pkg/config", "pkg/fleet", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/provider", "pkg/provider/docker", "pkg/provider/process",
+			"pkg/rpc", "pkg/secrets", "pkg/server/agents", "pkg/server/election", "pkg/server/leader", "pkg/server/ledger", "pkg/server/operators",
+			"pkg/server/registration", "pkg/server/renewal", proto,
 		},
 
 		"pkg/object/bucket": {"pkg/object", "pkg/object/dir", "pkg/object/s3"},
@@ -111,7 +115,7 @@ func libraries() map[string][]string {
 		"github.com/minio/minio-go/v7":              {"pkg/object/s3"},
 		"github.com/johannesboyne/gofakes3":         {"pkg/dev/s3"},
 		"github.com/ncruces/go-sqlite3":             {"pkg/server/ledger"},
-		"golang.org/x/sync":                         {"pkg/server/ledger", "pkg/server", "pkg/server/delivery", "pkg/server/roster"},
+		"golang.org/x/sync":                         {"pkg/server/ledger", "pkg/server", "pkg/server/leader", "pkg/server/delivery", "pkg/server/roster"},
 		"golang.org/x/time":                         {"pkg/server/reconcile"},
 		"github.com/golang-jwt/jwt/v5":              {"pkg/nonce"},
 		"github.com/spiffe/go-spiffe/v2":            {"pkg/pki"},

@@ -53,3 +53,7 @@ func (p Phase) Valid() bool { return slices.Contains(Phases(), p) }
 // Active reports whether the instance counts towards its group's size, as far
 // as its phase goes.
 func (p Phase) Active() bool { return p == Pending || p == Running }
+
+// Ending reports whether the instance's machine is on its way out or gone, so that
+// nothing may be done in its name any more.
+func (p Phase) Ending() bool { return p == Deleting || p == Deleted }

@@ -48,7 +48,7 @@ func (s *Server) indexAddresses() map[netip.Addr]struct{} {
 		if t == nil {
 			continue
 		}
-		for _, addr := range t.loop.Addresses(i.ID) {
+		for _, addr := range t.Addresses(i.ID) {
 			index[addr.Unmap()] = struct{}{}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/leader"
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
@@ -26,7 +27,7 @@ func (s *Server) bootUntilReady(ctx context.Context) error {
 		}
 		wait := s.cfg.Times.BootRetry + s.jitter(s.cfg.Times.BootRetry/2+1)
 		s.cfg.Logger.Error("can't start yet", slog.Any("error", last), slog.Duration("retry_in", wait))
-		s.ready.NotReady("not ready: " + partOf(last))
+		s.ready.NotReady("not ready: " + leader.PartOf(last))
 		_ = rpc.Sleep(ctx, wait) // fails when ctx ends, which ends the loop
 	}
 	return nil
@@ -47,20 +48,20 @@ func (s *Server) bootOnce(ctx context.Context, last error) error {
 		part string
 		do   func(context.Context) error
 	}{
-		{partStore, s.probeStore},
-		{partConfig, s.readBootConfig},
-		{partSecrets, s.openTrust},
-		{partProvider, s.openProvider},
-		{partLedger, s.openLedger},
-		{partAddresses, s.openServices},
+		{"object storage", s.probeStore},
+		{leader.PartConfig, s.readBootConfig},
+		{"cluster secrets", s.openTrust},
+		{"provider", s.openProvider},
+		{leader.PartLedger, s.openLedger},
+		{"addresses", s.openServices},
 	} {
 		doing := "starting: " + step.part
 		if last != nil {
-			doing += "; not ready in the attempt before: " + partOf(last)
+			doing += "; not ready in the attempt before: " + leader.PartOf(last)
 		}
 		s.ready.NotReady(doing)
 		if err := step.do(ctx); err != nil {
-			return inPart(step.part, err)
+			return leader.InPart(step.part, err)
 		}
 	}
 	return nil
@@ -80,13 +81,13 @@ func (s *Server) probeStore(ctx context.Context) error {
 // readBootConfig reads the config that this process runs on: what changes later
 // under server.bind, server.provider and cluster takes a restart.
 func (s *Server) readBootConfig(ctx context.Context) error {
-	static, err := s.readConfig(ctx)
+	static, err := s.static.Read(ctx)
 	if err != nil {
 		return err
 	}
-	s.boot = static.shard
-	s.latest.Store(static.shard)
-	for _, field := range ineffective(s.boot) {
+	s.boot = static.Shard()
+	s.latest.Store(s.boot)
+	for _, field := range leader.Ineffective(s.boot) {
 		s.cfg.Logger.Warn("a part of the config has no effect in this version", slog.String("field", field))
 	}
 	s.bind = endpoints(s.boot.Server.Bind).over(s.cfg.Bind)

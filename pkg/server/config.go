@@ -18,6 +18,7 @@ import (
 	"github.com/nstance/nstance/pkg/object/bucket"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/leader"
 )
 
 // Config is what a server is started with. Everything else is in the shard's
@@ -72,7 +73,7 @@ type Times struct {
 
 // DefaultTimes are the times of a server in earnest.
 func DefaultTimes() Times {
-	return Times{BootRetry: 30 * time.Second, BootAttempt: 2 * time.Minute, Certificate: 365 * 24 * time.Hour, ClientCertificate: 90 * 24 * time.Hour, ConfigLook: configReminder}
+	return Times{BootRetry: 30 * time.Second, BootAttempt: 2 * time.Minute, Certificate: 365 * 24 * time.Hour, ClientCertificate: 90 * 24 * time.Hour, ConfigLook: leader.ConfigReminder}
 }
 
 func (t Times) withDefaults() Times {

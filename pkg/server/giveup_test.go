@@ -12,6 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/server"
+	"github.com/nstance/nstance/pkg/server/leader"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -86,7 +87,7 @@ func TestStuckLeaderSaysSo(t *testing.T) {
 	a := s.start(s.listsUnless(&fails))
 	a.says("leading; this leader can't act: for 1s or longer, the provider lists no VMs; " +
 		"it keeps the lead until a connected standby shows that it could act")
-	a.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == server.ReasonStuck })
+	a.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == leader.ReasonStuck })
 	fails.Store(false)
 	eventually(t, "the health endpoint has nothing else to say", func() error {
 		if _, body := a.health(); body != "leading\n" {

@@ -57,13 +57,9 @@ func judgeAgent(i fleet.Instance, caller pki.Caller) error {
 	switch {
 	case i.Tenant != caller.Tenant:
 		return rpc.CertificateRevoked.Errorf("there is no instance %s", i.ID)
-	case goes(i):
+	case i.Phase.Ending():
 		return rpc.CertificateRevoked.Errorf("instance %s is %s", i.ID, i.Phase)
 	default:
 		return nil
 	}
 }
-
-// goes reports whether an instance's machine is on its way out or gone, so that
-// nothing may be done in its name any more.
-func goes(i fleet.Instance) bool { return i.Phase == fleet.Deleting || i.Phase == fleet.Deleted }

@@ -9,10 +9,8 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/leader"
 )
-
-// ReasonStuck is the reason of the problem that the leader can't act.
-const ReasonStuck = "LeaderStuck"
 
 // stuckAgain is how often a leader that can't act says so.
 const stuckAgain = 2 * time.Minute
@@ -38,7 +36,7 @@ func (s *Server) tell(p election.Plight) {
 		s.ready.Note("")
 		s.stuck.Store("")
 		if t != nil {
-			t.troubles.over(ReasonStuck)
+			t.Over(leader.ReasonStuck)
 		}
 		s.cfg.Logger.Info("nothing keeps this server from acting any more")
 		return
@@ -52,9 +50,9 @@ func (s *Server) tell(p election.Plight) {
 	}
 	s.ready.Note(text)
 	s.stuck.Store(text)
-	problem := fleet.Problem{At: s.cfg.Now(), Reason: ReasonStuck, Message: text}
+	problem := fleet.Problem{At: s.cfg.Now(), Reason: leader.ReasonStuck, Message: text}
 	if t != nil {
-		t.troubles.report(problem)
+		t.Report(problem)
 		return
 	}
 	s.cfg.Logger.Warn("problem", slog.String("reason", problem.Reason), slog.String("problem", problem.Message))

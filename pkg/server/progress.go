@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nstance/nstance/pkg/object"
@@ -63,12 +62,8 @@ func (s *Server) listing() (page func(), ended func(error)) {
 // couldLead does what a leader must be able to do and the election does not: it
 // reads the config, the groups and the records, and lists the provider's VMs once.
 func (s *Server) couldLead(ctx context.Context) error {
-	static, err := s.readConfig(ctx)
-	if err != nil {
+	if _, err := s.static.ReadFor(ctx, s.boot); err != nil {
 		return err
-	}
-	if fields := endingFields(s.boot, static.shard); len(fields) > 0 {
-		return fmt.Errorf("the config of %s changed since this server started", strings.Join(fields, ", "))
 	}
 	if _, err := s.ledger.Load(ctx); err != nil {
 		return err

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/provider"
@@ -79,15 +78,10 @@ func checkProvider(c config.Provider) config.Problems {
 	}}
 }
 
-// ineffective names what a config asks for and this build does not do yet.
-func ineffective(c *config.Shard) []string {
-	var fields []string
-	note := func(set bool, field string) {
-		if set {
-			fields = append(fields, field)
-		}
+// checkConfig is what parsing can't know of a config.
+func (s *Server) checkConfig(c *config.Shard) error {
+	if s.cfg.OpenProvider != nil {
+		return nil
 	}
-	note(c.Server.Bind.Metrics != "", "server.bind.metrics_addr")
-	slices.Sort(fields)
-	return fields
+	return checkProvider(c.Server.Provider).Err()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/server"
+	"github.com/nstance/nstance/pkg/server/leader"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -175,7 +176,7 @@ func TestRefreshDisablesAGroup(t *testing.T) {
 		t.Errorf("batch is %v", g)
 	}
 	p.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
-		return e.GetReason() == server.ReasonGroups && strings.Contains(e.GetMessage(), "groups.default.batch.template")
+		return e.GetReason() == leader.ReasonGroups && strings.Contains(e.GetMessage(), "groups.default.batch.template")
 	})
 	for _, id := range machines {
 		if !slices.Contains(s.living(), id) {
@@ -286,7 +287,7 @@ func TestStandbyTakesOverAnInvalidConfig(t *testing.T) {
 	if calls := append(s.world.Calls(fake.OpCreate), s.world.Calls(fake.OpDelete)...); len(calls) > 0 || !slices.Equal(s.living(), machines) {
 		t.Errorf("%v live, were %v: %v", s.living(), machines, calls)
 	}
-	q.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == server.ReasonConfig })
+	q.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == leader.ReasonConfig })
 	if st := q.configStatus(); !st.GetRunningApplied() || len(st.GetViolations()) == 0 || s.accepted() != good {
 		t.Errorf("status: %v", st)
 	}
@@ -324,7 +325,7 @@ func TestInvalidConfigIsLookedAt(t *testing.T) {
 	refused(t, err, codes.InvalidArgument)
 	told := p.watchErrors("default")
 	for range 3 {
-		told.next("it is told again", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == server.ReasonConfig })
+		told.next("it is told again", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == leader.ReasonConfig })
 	}
 	says := func(what string, ok func(*nstancev1.GetConfigStatusResponse) bool) {
 		t.Helper()

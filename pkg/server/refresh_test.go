@@ -12,7 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/provider/fake"
-	"github.com/nstance/nstance/pkg/server"
+	"github.com/nstance/nstance/pkg/server/leader"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc/codes"
 )
@@ -157,7 +157,7 @@ func TestRefreshRefusesAnInvalidConfig(t *testing.T) {
 				t.Errorf("status of what is in the bucket: %v", st)
 			}
 			p.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
-				return e.GetReason() == server.ReasonConfig
+				return e.GetReason() == leader.ReasonConfig
 			})
 
 			s.put(configAt, good)

@@ -9,7 +9,7 @@ import (
 
 func (s *Server) newRenewal() *renewal.Service {
 	return renewal.New(renewal.Config{
-		CA: s.trust.CA, Bundle: func() []byte { return s.source.Bundle().PEM() }, Operator: s.knownOperator,
+		CA: s.trust.CA, Bundle: s.bundle, Operator: s.knownOperator,
 		TTL: s.cfg.Times.ClientCertificate, Now: s.cfg.Now, Random: s.cfg.Random, Logger: s.cfg.Logger,
 	})
 }
@@ -21,5 +21,8 @@ func (s *Server) knownOperator(ctx context.Context, caller pki.Caller) error {
 	if err != nil {
 		return err
 	}
-	return t.roster.Read(ctx, caller)
+	return t.Roster().Read(ctx, caller)
 }
+
+// bundle is the CA bundle.
+func (s *Server) bundle() []byte { return s.source.Bundle().PEM() }

@@ -17,6 +17,7 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/secrets"
 	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/leader"
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
@@ -33,6 +34,7 @@ type Server struct {
 	ready       Readiness
 	health      *healthEndpoint
 
+	static       *leader.Static
 	boot         *config.Shard                // what this process was started on
 	latest       atomic.Pointer[config.Shard] // what it ran last
 	bind         Endpoints
@@ -51,9 +53,8 @@ type Server struct {
 	services     *services
 	fail         context.CancelCauseFunc // ends the process for a reason
 
-	epoch   atomic.Uint64        // the latest that it has led in
-	stuck   atomic.Value         // string: what keeps this leader from acting; empty: nothing
-	current atomic.Pointer[term] // nil while this server does not lead
+	stuck   atomic.Value                // string: what keeps this leader from acting; empty: nothing
+	current atomic.Pointer[leader.Term] // nil while this server does not lead
 }
 
 // Run runs a server until ctx ends, and then hands over: it stops acting,
@@ -92,6 +93,7 @@ func newServer(cfg Config) (*Server, error) {
 	}
 	needs := election.NewNeeds(nil)
 	s := &Server{cfg: cfg, holder: cfg.ID + "." + string(suffix), bare: store, store: accounted{store, needs}, needs: needs}
+	s.static = &leader.Static{Store: s.store, Shard: cfg.Shard, Check: s.checkConfig, Logger: cfg.Logger}
 	s.handshakes = rpc.NewHandshakes(rpc.HandshakeLimits{}, s.ofInstance)
 	return s, nil
 }

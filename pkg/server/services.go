@@ -17,6 +17,7 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/agents"
 	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/leader"
 	"github.com/nstance/nstance/pkg/server/operators"
 	"github.com/nstance/nstance/pkg/server/registration"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -34,7 +35,7 @@ type services struct {
 // newServices makes the services for listeners that are open already; they
 // serve once start is called.
 func (s *Server) newServices(l *listeners) (_ *services, err error) {
-	v := &services{listeners: l, agents: agents.New(agents.Config{Shard: s.agentShard, Renew: s.newRenewal().Renew, Now: s.cfg.Now})}
+	v := &services{listeners: l, agents: agents.New(agents.Config{Shard: ofTerm(s, (*leader.Term).Agents), Renew: s.newRenewal().Renew, Now: s.cfg.Now})}
 	v.election = s.electionServer()
 
 	base := rpc.ServerConfig{Cluster: s.trust.ClusterID, Access: rpc.Access(), Now: s.cfg.Now, Logger: s.cfg.Logger, Debug: s.cfg.Debug}
@@ -73,9 +74,9 @@ func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
 	c.TLS, c.Gate, c.Limits = s.tls.RegistrationServer(), gate{s, toRegistration}, rpc.RegistrationLimits()
 	c.Services = func(r grpc.ServiceRegistrar) {
 		nstancev1.RegisterRegistrationServiceServer(r, registration.New(registration.Config{
-			Shard:     s.registrationShard,
+			Shard:     ofTerm(s, (*leader.Term).Registration),
 			ClusterID: s.trust.ClusterID, ShardID: s.cfg.Shard,
-			NonceKey: pki.PublicKey(s.trust.NonceKey), CA: s.trust.CA, Bundle: func() []byte { return s.source.Bundle().PEM() },
+			NonceKey: pki.PublicKey(s.trust.NonceKey), CA: s.trust.CA, Bundle: s.bundle,
 			ReservedAddr: s.reservedAddr, ReservedName: s.reservedName, TTL: s.cfg.Times.ClientCertificate,
 			Now: s.cfg.Now, Random: s.cfg.Random, Logger: s.cfg.Logger,
 		}))
@@ -87,7 +88,9 @@ func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
 	c.TLS, c.Gate, c.Limits = s.tls.Server(), gate{s, toOperator}, rpc.OperatorLimits()
 	c.Judge = operatorJudge{s}
 	c.Services = func(r grpc.ServiceRegistrar) {
-		nstancev1.RegisterOperatorServiceServer(r, operators.New(operators.Config{Shard: s.operatorShard, Watches: s.watches, Renew: s.newRenewal().Renew}))
+		nstancev1.RegisterOperatorServiceServer(r, operators.New(operators.Config{
+			Shard: ofTerm(s, (*leader.Term).Operators), Watches: ofTerm(s, (*leader.Term).Watches), Renew: s.newRenewal().Renew,
+		}))
 	}
 	return c
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/server/leader"
 )
 
 // Validate checks the file named by args, or the config that the shard has in
@@ -25,7 +26,7 @@ func Validate(ctx context.Context, cfg Config, args []string, out io.Writer) err
 	if err != nil {
 		return fmt.Errorf("%s is not valid:\n%w", name, err)
 	}
-	for _, field := range ineffective(shard) {
+	for _, field := range leader.Ineffective(shard) {
 		fmt.Fprintf(out, "%s: has no effect in this version\n", field)
 	}
 	fmt.Fprintf(out, "%s is valid\n", name)
@@ -47,9 +48,9 @@ func configToValidate(ctx context.Context, cfg Config, args []string) (name stri
 	if err != nil {
 		return "", nil, fmt.Errorf("open object storage: %w", err)
 	}
-	o, err := store.Get(ctx, configKey(cfg.Shard))
+	o, err := store.Get(ctx, leader.ConfigKey(cfg.Shard))
 	if err != nil {
-		return "", nil, fmt.Errorf("read %s: %w", configKey(cfg.Shard), err)
+		return "", nil, fmt.Errorf("read %s: %w", leader.ConfigKey(cfg.Shard), err)
 	}
-	return configKey(cfg.Shard), o.Body, nil
+	return leader.ConfigKey(cfg.Shard), o.Body, nil
 }

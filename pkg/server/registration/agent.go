@@ -79,7 +79,7 @@ func spent(i fleet.Instance, fingerprint string) (bool, error) {
 	switch {
 	case i.PublicKeySHA256 != "" && i.PublicKeySHA256 != fingerprint:
 		return false, refused(fmt.Errorf("%w: instance %s", errOtherKey, i.ID))
-	case i.Phase == fleet.Deleting || i.Phase == fleet.Deleted:
+	case i.Phase.Ending():
 		return false, rpc.Denied.Errorf("instance %s is %s", i.ID, i.Phase)
 	case i.PublicKeySHA256 == fingerprint:
 		return true, nil

@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"context"
@@ -14,14 +14,12 @@ import (
 )
 
 // operatorShard is what a term offers to operators.
-type operatorShard struct{ *term }
+type operatorShard struct{ *Term }
 
 var _ operators.Shard = operatorShard{}
 
-func (s *Server) operatorShard() (operators.Shard, error) {
-	t, err := s.term()
-	return operatorShard{t}, err
-}
+// Operators is what the term offers to package operators.
+func (t *Term) Operators() operators.Shard { return operatorShard{t} }
 
 // Keys lists the groups that are wanted or still have instances, sorted.
 func (s operatorShard) Keys() []fleet.GroupKey {
@@ -53,9 +51,9 @@ func (s operatorShard) GroupTrouble(key fleet.GroupKey) operators.Trouble {
 	}
 	p := s.troubles.of(key)
 	if p.Message == "" && key.Tenant == fleet.DefaultTenant {
-		p = s.troubles.ofShard(s.server.cfg.Now())
+		p = s.troubles.ofShard(s.cfg.Now())
 	}
-	return operators.Trouble{Reason: p.Reason, Message: p.Message, AtSize: filesFail(p, s.server.cfg.Now())}
+	return operators.Trouble{Reason: p.Reason, Message: p.Message, AtSize: filesFail(p, s.cfg.Now())}
 }
 
 func (s operatorShard) Instances() []fleet.Instance { return s.ledger.Instances() }

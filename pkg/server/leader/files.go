@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"context"
@@ -13,24 +13,23 @@ import (
 
 // This file is what a term offers to its delivery of files.
 
-func (t *term) deliveryConfig() delivery.Config {
-	s := t.server
+func (t *Term) deliveryConfig() delivery.Config {
 	return delivery.Config{
-		Shard: deliveryShard{t}, CA: s.trust.CA, Secrets: s.secrets, Storage: s.store,
+		Shard: deliveryShard{t}, CA: t.cfg.CA, Secrets: t.cfg.Secrets, Storage: t.cfg.Store,
 		Log:    t.logCertificates,
 		Report: t.troubles.report, Settled: t.troubles.delivered,
-		Now: s.cfg.Now, Random: s.cfg.Random,
+		Now: t.cfg.Now, Random: t.cfg.Random,
 	}
 }
 
 // logCertificates makes a batch durable. It needs no fence: a certificate that a
 // former leader logged and never delivered does nobody any harm.
-func (t *term) logCertificates(ctx context.Context, b ledger.CertificateBatch) error {
+func (t *Term) logCertificates(ctx context.Context, b ledger.CertificateBatch) error {
 	return t.writes.do(ctx, func(ctx context.Context) error { return t.ledger.LogCertificates(ctx, b) })
 }
 
 // deliveryShard is what a term tells its delivery.
-type deliveryShard struct{ *term }
+type deliveryShard struct{ *Term }
 
 var _ delivery.Shard = deliveryShard{}
 

@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"context"
@@ -22,11 +22,11 @@ import (
 // spends its nonce and records it at once. Which server of which shard made it
 // is no matter; a repeated registration finds the record that counts.
 func (s registrationShard) BindOperator(ctx context.Context, o fleet.Operator) (fleet.Operator, error) {
-	body, err := json.Marshal(o.Written(s.fence.Epoch(), s.server.holder))
+	body, err := json.Marshal(o.Written(s.fence.Epoch(), s.cfg.Writer))
 	if err != nil {
 		return fleet.Operator{}, err
 	}
-	store := s.server.store
+	store := s.cfg.Store
 	err = s.writes.do(ctx, func(ctx context.Context) error {
 		return s.fence.Act(ctx, func(ctx context.Context) error {
 			_, err := object.Settle(ctx, store, o.Key(), body, object.IfAbsent())
@@ -62,7 +62,7 @@ func (s operatorShard) Operators(
 	case <-ctx.Done():
 		return nil, "", kind(context.Cause(ctx))
 	}
-	infos, err := object.All(ctx, s.server.bare, fleet.OperatorPrefix+tenant+".")
+	infos, err := object.All(ctx, s.cfg.Operators, fleet.OperatorPrefix+tenant+".")
 	if err != nil {
 		return nil, "", kind(err)
 	}
@@ -112,7 +112,7 @@ type operatorRecord struct {
 // readOperator reads a record. Of a damaged one only whose it is remains, which
 // its key says.
 func (s operatorShard) readOperator(ctx context.Context, tenant string, id fleet.InstanceID) (operatorRecord, error) {
-	found, err := s.server.bare.Get(ctx, fleet.OperatorKey(tenant, id))
+	found, err := s.cfg.Operators.Get(ctx, fleet.OperatorKey(tenant, id))
 	if err != nil {
 		return operatorRecord{}, err
 	}
@@ -142,7 +142,7 @@ func (s operatorShard) RemoveOperator(ctx context.Context, tenant string, id, by
 		}
 		return fleet.Operator{}, kind(err)
 	}
-	s.server.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "operator removed", slog.String("operator", string(id)),
+	s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "operator removed", slog.String("operator", string(id)),
 		slog.String("tenant", tenant), slog.String("by", string(removed.RemovedBy)))
 	return removed, nil
 }
@@ -155,12 +155,12 @@ func (s operatorShard) markRemoved(ctx context.Context, tenant string, id, by fl
 		if err != nil || was.RemovedAt != nil {
 			return was.Operator, err
 		}
-		o := was.Remove(by, s.server.cfg.Now()).Written(s.fence.Epoch(), s.server.holder)
+		o := was.Remove(by, s.cfg.Now()).Written(s.fence.Epoch(), s.cfg.Writer)
 		body, err := record.Encode(o, was.unknown)
 		if err != nil {
 			return fleet.Operator{}, err
 		}
-		_, err = object.Settle(ctx, s.server.store, o.Key(), body, object.IfMatch(was.etag))
+		_, err = object.Settle(ctx, s.cfg.Store, o.Key(), body, object.IfMatch(was.etag))
 		if !errors.Is(err, object.ErrConflict) {
 			return o, err
 		}

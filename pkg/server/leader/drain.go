@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"context"
@@ -15,9 +15,9 @@ var errSettled = errors.New("nothing to change")
 // DeleteInstance has an instance's record say that it is to go; what follows is the
 // plan's. The first word counts.
 func (s operatorShard) DeleteInstance(ctx context.Context, tenant string, id fleet.InstanceID) error {
-	now := s.server.cfg.Now().UTC()
+	now := s.cfg.Now().UTC()
 	return s.tell(ctx, tenant, id, func(i *fleet.Instance) error {
-		if goes(*i) || i.RemovalAskedAt != nil {
+		if i.Phase.Ending() || i.RemovalAskedAt != nil {
 			return errSettled
 		}
 		i.RemovalAskedAt = &now
@@ -28,10 +28,10 @@ func (s operatorShard) DeleteInstance(ctx context.Context, tenant string, id fle
 // AcknowledgeDrained has a draining instance's record say that nothing is left on
 // it. The first word counts.
 func (s operatorShard) AcknowledgeDrained(ctx context.Context, tenant string, id fleet.InstanceID) error {
-	now := s.server.cfg.Now().UTC()
+	now := s.cfg.Now().UTC()
 	return s.tell(ctx, tenant, id, func(i *fleet.Instance) error {
 		switch {
-		case goes(*i) || i.Drain != nil && i.Drain.AckedAt != nil:
+		case i.Phase.Ending() || i.Drain != nil && i.Drain.AckedAt != nil:
 			return errSettled
 		case i.Phase != fleet.Draining || i.Drain == nil:
 			return rpc.Precondition.Errorf("instance %s is %s, not draining", id, i.Phase)

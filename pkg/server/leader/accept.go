@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 // definition, then the config itself, in applied/. Only then is it swapped in.
 
 // on is c as a process that was started on boot can run it.
-func (c acceptedConfig) on(boot *config.Shard) acceptedConfig {
+func (c Accepted) on(boot *config.Shard) Accepted {
 	c.restart = restartFields(boot, c.shard)
 	c.shard = keepBoot(boot, c.shard)
 	return c
@@ -25,7 +25,7 @@ func (c acceptedConfig) on(boot *config.Shard) acceptedConfig {
 // accepted. While dynamic groups can't be read it is not, because a group that
 // lives on must be known before its last definition is overwritten; the term runs
 // it all the same, and acceptLate makes up for it.
-func (t *term) acceptAtTakeover(ctx context.Context) error {
+func (t *Term) acceptAtTakeover(ctx context.Context) error {
 	c := t.static.now()
 	if !t.acceptable(c) {
 		return nil
@@ -33,13 +33,13 @@ func (t *term) acceptAtTakeover(ctx context.Context) error {
 	return t.accept(ctx, c, func(swap func()) error { swap(); return nil })
 }
 
-func (t *term) acceptable(c acceptedConfig) bool {
+func (t *Term) acceptable(c Accepted) bool {
 	return !c.recorded && t.wanted.unreadable() == nil
 }
 
 // acceptLate does what a takeover could not do, if it couldn't. It reports what
 // goes wrong itself; the error says that it is to be tried again.
-func (t *term) acceptLate() error {
+func (t *Term) acceptLate() error {
 	release, err := t.beginRefresh(t.ctx)
 	if err != nil {
 		return err
@@ -50,16 +50,16 @@ func (t *term) acceptLate() error {
 		return nil
 	}
 	if err = t.accept(t.ctx, c, t.swapBetweenPasses(c.shard)); err != nil && t.ctx.Err() == nil {
-		t.troubles.report(fleet.Problem{At: t.server.cfg.Now(), Reason: reconcile.ReasonStorage, Message: err.Error()})
+		t.troubles.report(fleet.Problem{At: t.cfg.Now(), Reason: reconcile.ReasonStorage, Message: err.Error()})
 	}
 	return err
 }
 
 // accept makes c the config that runs: durable first, then, by commit, in place.
 // When the error is nil this server still led after the last write had landed.
-func (t *term) accept(ctx context.Context, c acceptedConfig, commit func(swap func()) error) error {
+func (t *Term) accept(ctx context.Context, c Accepted, commit func(swap func()) error) error {
 	return t.writes.do(ctx, func(ctx context.Context) error {
-		last, err := t.server.readApplied(ctx)
+		last, err := t.cfg.Static.readApplied(ctx)
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (t *term) accept(ctx context.Context, c acceptedConfig, commit func(swap fu
 
 // others are the static configs that c comes after, the most recent first. One that
 // has the very text of c leaves nothing behind that would have to live on.
-func (t *term) others(c acceptedConfig, last appliedConfig) (before []*config.Shard) {
+func (t *Term) others(c Accepted, last appliedConfig) (before []*config.Shard) {
 	if now := t.static.now(); !bytes.Equal(now.body, c.body) {
 		before = append(before, now.shard)
 	}
@@ -98,11 +98,11 @@ func (t *term) others(c acceptedConfig, last appliedConfig) (before []*config.Sh
 }
 
 // swapBetweenPasses commits a swap in the running loop.
-func (t *term) swapBetweenPasses(next *config.Shard) func(swap func()) error {
+func (t *Term) swapBetweenPasses(next *config.Shard) func(swap func()) error {
 	return func(swap func()) error { return t.loop.Reconfigure(tuning(next), swap) }
 }
 
-func (t *term) requestTimeout() time.Duration {
+func (t *Term) requestTimeout() time.Duration {
 	return time.Duration(t.static.shard().Server.RequestTimeout)
 }
 

@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"context"
@@ -53,9 +53,9 @@ type wanted struct {
 }
 
 // newWanted reads the dynamic groups and merges them.
-func (t *term) newWanted() (*wanted, error) {
+func (t *Term) newWanted() (*wanted, error) {
 	w := &wanted{
-		static: t.static.shard(), store: t.writer, jitter: t.server.jitter, version: t.versionOf(t.writer.GroupsKey()),
+		static: t.static.shard(), store: t.writer, jitter: t.cfg.Jitter, version: t.versionOf(t.writer.GroupsKey()),
 		edits: make(chan struct{}, 1), reread: func() {}, altered: func() {}, doubt: t.doubt,
 	}
 	return w, w.load(t.ctx)

@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"context"
@@ -10,7 +10,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-func errNoTerm() error {
+// ErrNoTerm is what callers are told when there is no term.
+func ErrNoTerm() error {
 	return rpc.Unavailable.Errorf("this server does not lead its shard any more: try again")
 }
 
@@ -23,7 +24,7 @@ func kind(err error) error {
 	case errors.As(err, new(rpc.Kind)):
 		return err
 	case errors.Is(err, election.ErrNotLeader):
-		return errNoTerm()
+		return ErrNoTerm()
 	case errors.Is(err, ledger.ErrNotFound):
 		return rpc.NotFound.Errorf("no such instance: %w", err)
 	case errors.Is(err, ledger.ErrConflict):

@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"bytes"
@@ -12,8 +12,8 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// acceptedConfig is a static config that can run, and where it came from.
-type acceptedConfig struct {
+// Accepted is a static config that can run, and where it came from.
+type Accepted struct {
 	shard *config.Shard
 	body  []byte
 	info  object.Info // of config/
@@ -29,23 +29,26 @@ type acceptedConfig struct {
 	problems    config.Problems
 }
 
-// static is the config that a term runs. It is swapped as a whole, and what it
+// Shard is the config itself.
+func (c Accepted) Shard() *config.Shard { return c.shard }
+
+// running is the config that a term runs. It is swapped as a whole, and what it
 // points to never changes. Safe for concurrent use.
-type static struct {
-	running atomic.Pointer[acceptedConfig]
+type running struct {
+	config atomic.Pointer[Accepted]
 }
 
-func (s *static) now() acceptedConfig      { return *s.running.Load() }
-func (s *static) shard() *config.Shard     { return s.running.Load().shard }
-func (s *static) swap(next acceptedConfig) { s.running.Store(&next) }
+func (r *running) now() Accepted        { return *r.config.Load() }
+func (r *running) shard() *config.Shard { return r.config.Load().shard }
+func (r *running) swap(next Accepted)   { r.config.Store(&next) }
 
 // unrecord notes that applied/ may hold another config than the one that runs from
 // here on, until one is swapped in that is recorded: if that never comes about,
 // whoever finds config/ as it runs now has to record it again.
-func (s *static) unrecord() {
-	now := s.now()
+func (r *running) unrecord() {
+	now := r.now()
 	now.recorded = false
-	s.swap(now)
+	r.swap(now)
 }
 
 // appliedConfig is the last config that the shard accepted.
@@ -57,57 +60,63 @@ type appliedConfig struct {
 	err    error       // why shard is nil
 }
 
-func configKey(shard string) string  { return "config/" + shard + ".jsonc" }
-func appliedKey(shard string) string { return "applied/" + shard + ".jsonc" }
+// Static reads the static config of a shard. It is safe for concurrent use.
+type Static struct {
+	Store  object.Store
+	Shard  string
+	Check  func(*config.Shard) error // what parsing can't know
+	Logger *slog.Logger
 
-// readConfig reads the shard's static config, or the last accepted one when that
-// is missing or not valid.
-func (s *Server) readConfig(ctx context.Context) (acceptedConfig, error) {
-	o, err := s.store.Get(ctx, configKey(s.cfg.Shard))
-	switch {
-	case errors.Is(err, object.ErrNotFound):
-		err = s.noConfig()
-	case err != nil:
-		return acceptedConfig{}, fmt.Errorf("read config: %w", err)
-	default:
-		var shard *config.Shard
-		if shard, err = s.parse(o.Body); err == nil {
-			return acceptedConfig{shard: shard, body: o.Body, info: o.Info}, nil
-		}
-		err = fmt.Errorf("%s is not valid: %w", configKey(s.cfg.Shard), err)
-	}
-	last, readErr := s.readApplied(ctx)
-	switch {
-	case readErr != nil:
-		return acceptedConfig{}, errors.Join(err, readErr)
-	case last.etag == "":
-		return acceptedConfig{}, err
-	case last.shard == nil:
-		return acceptedConfig{}, fmt.Errorf("%w; nor is the last accepted one, %s: %w", err, appliedKey(s.cfg.Shard), last.err)
-	}
-	s.cfg.Logger.Error("the shard's config can't run, the last accepted one does", slog.Any("error", err))
-	return acceptedConfig{shard: last.shard, body: last.body, info: o.Info, fromApplied: true, problems: problemsOf(err)}, nil
+	epoch atomic.Uint64 // the latest that this server has led in
 }
 
-func (s *Server) noConfig() error {
-	return config.Problems{{Message: fmt.Sprintf("no config for this shard: put one at %s in the bucket", configKey(s.cfg.Shard))}}
+// ConfigKey is where the static config of a shard is.
+func ConfigKey(shard string) string  { return "config/" + shard + ".jsonc" }
+func appliedKey(shard string) string { return "applied/" + shard + ".jsonc" }
+
+// Read reads the shard's static config, or the last accepted one when that
+// is missing or not valid.
+func (c *Static) Read(ctx context.Context) (Accepted, error) {
+	o, err := c.Store.Get(ctx, ConfigKey(c.Shard))
+	switch {
+	case errors.Is(err, object.ErrNotFound):
+		err = c.noConfig()
+	case err != nil:
+		return Accepted{}, fmt.Errorf("read config: %w", err)
+	default:
+		var shard *config.Shard
+		if shard, err = c.parse(o.Body); err == nil {
+			return Accepted{shard: shard, body: o.Body, info: o.Info}, nil
+		}
+		err = fmt.Errorf("%s is not valid: %w", ConfigKey(c.Shard), err)
+	}
+	last, readErr := c.readApplied(ctx)
+	switch {
+	case readErr != nil:
+		return Accepted{}, errors.Join(err, readErr)
+	case last.etag == "":
+		return Accepted{}, err
+	case last.shard == nil:
+		return Accepted{}, fmt.Errorf("%w; nor is the last accepted one, %s: %w", err, appliedKey(c.Shard), last.err)
+	}
+	c.Logger.Error("the shard's config can't run, the last accepted one does", slog.Any("error", err))
+	return Accepted{shard: last.shard, body: last.body, info: o.Info, fromApplied: true, problems: problemsOf(err)}, nil
+}
+
+func (c *Static) noConfig() error {
+	return config.Problems{{Message: fmt.Sprintf("no config for this shard: put one at %s in the bucket", ConfigKey(c.Shard))}}
 }
 
 // parse reads and checks a static config as a person wrote it.
-func (s *Server) parse(body []byte) (*config.Shard, error) { return s.check(config.Parse(body)) }
+func (c *Static) parse(body []byte) (*config.Shard, error) { return c.check(config.Parse(body)) }
 
 // check adds to what Parse says of a static config what it can't know. The error
 // lists everything that is wrong, as Problems.
-func (s *Server) check(shard *config.Shard, err error) (*config.Shard, error) {
+func (c *Static) check(shard *config.Shard, err error) (*config.Shard, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.cfg.OpenProvider == nil {
-		if err := checkProvider(shard.Server.Provider).Err(); err != nil {
-			return nil, err
-		}
-	}
-	return shard, nil
+	return shard, c.Check(shard)
 }
 
 func problemsOf(err error) config.Problems {
@@ -119,8 +128,8 @@ func problemsOf(err error) config.Problems {
 }
 
 // readApplied reads the last config that the shard accepted, if there is one.
-func (s *Server) readApplied(ctx context.Context) (appliedConfig, error) {
-	o, err := s.store.Get(ctx, appliedKey(s.cfg.Shard))
+func (c *Static) readApplied(ctx context.Context) (appliedConfig, error) {
+	o, err := c.Store.Get(ctx, appliedKey(c.Shard))
 	if errors.Is(err, object.ErrNotFound) {
 		return appliedConfig{}, nil
 	}
@@ -130,11 +139,11 @@ func (s *Server) readApplied(ctx context.Context) (appliedConfig, error) {
 	last := appliedConfig{body: o.Body, etag: o.ETag}
 	header, body, err := config.CutHeader(o.Body)
 	if err == nil {
-		err = readable(o.Key, header, s.epoch.Load())
+		err = readable(o.Key, header, c.epoch.Load())
 	}
 	if last.err = err; err == nil {
 		last.header, last.body = header, body
-		last.shard, last.err = s.check(config.ParseAccepted(body))
+		last.shard, last.err = c.check(config.ParseAccepted(body))
 	}
 	return last, nil
 }
@@ -143,13 +152,13 @@ func (s *Server) readApplied(ctx context.Context) (appliedConfig, error) {
 // leader that finds an invalid one. Nothing is written when this term has written
 // the same; another's word is not enough, because what that term sent before may
 // still be under way.
-func (t *term) recordApplied(ctx context.Context, c acceptedConfig, last appliedConfig) error {
+func (t *Term) recordApplied(ctx context.Context, c Accepted, last appliedConfig) error {
 	if t.applied.proven && bytes.Equal(last.body, c.body) {
 		return nil
 	}
 	over, body := t.applied.over(), config.WithHeader(t.applied.next(), c.body)
 	err := t.fence.Act(ctx, func(ctx context.Context) error {
-		etag, err := object.Settle(ctx, t.server.store, t.applied.key, body, over)
+		etag, err := object.Settle(ctx, t.cfg.Store, t.applied.key, body, over)
 		if err == nil {
 			t.applied.landed(etag)
 		}

@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"context"
@@ -16,7 +16,7 @@ const (
 )
 
 // doubt asks settleDoubts to find out what the newest versions are.
-func (t *term) doubt() {
+func (t *Term) doubt() {
 	select {
 	case t.doubts <- struct{}{}:
 	default: // it is asked already
@@ -27,7 +27,7 @@ func (t *term) doubt() {
 // of a write whose outcome is unknown waits for nobody's next edit, and comes
 // while this term lasts or never. There is one of it in a term, however many
 // writes end unknown.
-func (t *term) settleDoubts() {
+func (t *Term) settleDoubts() {
 	for {
 		select {
 		case <-t.ctx.Done():
@@ -35,7 +35,7 @@ func (t *term) settleDoubts() {
 		case <-t.doubts:
 		}
 		for pause := doubtFirstPause; ; pause = min(2*pause, doubtLastPause) {
-			if rpc.Sleep(t.ctx, pause+t.server.jitter(pause/4)) != nil {
+			if rpc.Sleep(t.ctx, pause+t.cfg.Jitter(pause/4)) != nil {
 				return
 			}
 			select {
@@ -52,7 +52,7 @@ func (t *term) settleDoubts() {
 // settle reads what is in doubt, and writes it: the write of unknown outcome either
 // is there by then and is gone by, or can't land any more. Groups that can't be read
 // are looked at again like a store that does not answer.
-func (t *term) settle() error {
+func (t *Term) settle() error {
 	if err := t.edit(t.ctx, func(d config.Dynamic) (config.Dynamic, error) { return d, nil }); err != nil {
 		return err
 	}
@@ -60,6 +60,6 @@ func (t *term) settle() error {
 }
 
 // edit changes the dynamic groups, durably, while the term lasts.
-func (t *term) edit(ctx context.Context, change func(config.Dynamic) (config.Dynamic, error)) error {
+func (t *Term) edit(ctx context.Context, change func(config.Dynamic) (config.Dynamic, error)) error {
 	return t.writes.do(ctx, func(ctx context.Context) error { return t.wanted.edit(ctx, t.fence.Check, change) })
 }

@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"bytes"
@@ -35,12 +35,12 @@ func (s operatorShard) Refresh(ctx context.Context) (operators.Refreshed, error)
 }
 
 // beginRefresh waits until no other refresh is under way.
-func (t *term) beginRefresh(ctx context.Context) (release func(), err error) {
+func (t *Term) beginRefresh(ctx context.Context) (release func(), err error) {
 	select {
 	case t.refreshes <- struct{}{}:
 		return func() { <-t.refreshes }, nil
 	case <-t.ctx.Done():
-		return nil, errNoTerm()
+		return nil, ErrNoTerm()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the refresh before: %w", context.Cause(ctx))
 	}
@@ -48,7 +48,7 @@ func (t *term) beginRefresh(ctx context.Context) (release func(), err error) {
 
 // refresh reads the static config again, and goes over to it when it is another
 // one that is valid. Its errors are kinds of package rpc.
-func (t *term) refresh(ctx context.Context) (updated bool, err error) {
+func (t *Term) refresh(ctx context.Context) (updated bool, err error) {
 	o, err := t.readText(ctx)
 	if err != nil && !errors.Is(err, object.ErrNotFound) {
 		return false, t.storageError(err)
@@ -68,7 +68,7 @@ func (t *term) refresh(ctx context.Context) (updated bool, err error) {
 		t.static.swap(now)
 		return false, t.stillLeading()
 	}
-	next := acceptedConfig{shard: shard, body: o.Body, info: o.Info}.on(t.server.boot)
+	next := Accepted{shard: shard, body: o.Body, info: o.Info}.on(t.cfg.Boot)
 	if err := t.accept(ctx, next, t.swapBetweenPasses(next.shard)); err != nil {
 		return false, t.storageError(err)
 	}
@@ -77,11 +77,11 @@ func (t *term) refresh(ctx context.Context) (updated bool, err error) {
 }
 
 // readText reads config/. It gives up with the term, and after a request's time.
-func (t *term) readText(ctx context.Context) (object.Object, error) {
+func (t *Term) readText(ctx context.Context) (object.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.requestTimeout())
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)() //nolint:contextcheck // the term's end ends the read, as the caller's does
-	o, err := t.server.store.Get(ctx, configKey(t.server.cfg.Shard))
+	o, err := t.cfg.Store.Get(ctx, ConfigKey(t.cfg.Static.Shard))
 	if err != nil {
 		return object.Object{}, fmt.Errorf("read config: %w", err)
 	}
@@ -90,55 +90,39 @@ func (t *term) readText(ctx context.Context) (object.Object, error) {
 
 // parseText is the config that was read, unless reading it ended with missing. The
 // error is a Problems.
-func (t *term) parseText(o object.Object, missing error) (*config.Shard, error) {
+func (t *Term) parseText(o object.Object, missing error) (*config.Shard, error) {
 	if missing != nil {
-		return nil, t.server.noConfig()
+		return nil, t.cfg.Static.noConfig()
 	}
-	return t.server.parse(o.Body)
+	return t.cfg.Static.parse(o.Body)
 }
 
 // refuse notes that config/ can't run, until a refresh or a look finds otherwise.
-func (t *term) refuse(o object.Object, err error) {
+func (t *Term) refuse(o object.Object, err error) {
 	now := t.static.now()
 	now.info, now.fromApplied, now.problems = o.Info, true, problemsOf(err)
 	t.static.swap(now)
 	t.tellOfInvalidConfig()
 }
 
-func (t *term) invalid(err error) error {
+func (t *Term) invalid(err error) error {
 	return &rpc.ViolationsError{
-		Message:    configKey(t.server.cfg.Shard) + " is not valid, the config that was accepted before goes on to run",
+		Message:    ConfigKey(t.cfg.Static.Shard) + " is not valid, the config that was accepted before goes on to run",
 		Violations: violations(problemsOf(err)),
 	}
 }
 
 // refreshed makes everything that does not ask for itself follow the config that
 // was just swapped in.
-func (t *term) refreshed() {
-	s, c := t.server, t.static.now()
-	s.latest.Store(c.shard)
-	t.applyTiming()
-	for _, field := range ineffective(c.shard) {
-		s.cfg.Logger.Warn("a part of the config has no effect in this version", slog.String("field", field))
+func (t *Term) refreshed() {
+	c := t.static.now()
+	t.cfg.Running(c.shard)
+	for _, field := range Ineffective(c.shard) {
+		t.cfg.Logger.Warn("a part of the config has no effect in this version", slog.String("field", field))
 	}
 	t.troubles.over(ReasonConfig)
 	t.tellOfGroups()
-	s.cfg.Logger.Info("config refreshed", slog.String("etag", string(c.info.ETag)), slog.String("restart_required", strings.Join(c.restart, ", ")))
-}
-
-// applyTiming has the election go by the config that runs.
-func (t *term) applyTiming() {
-	if err := t.server.elector.SetTiming(timing(t.static.shard())); err != nil {
-		t.server.cfg.Logger.Error("the election goes on with its old timing", slog.Any("error", err))
-	}
-}
-
-func timing(c *config.Shard) election.Timing {
-	e := c.Server.LeaderElection
-	return election.Timing{
-		RenewInterval: time.Duration(e.RenewInterval), LeaseDuration: time.Duration(e.LeaseDuration), FenceWindow: time.Duration(e.FenceWindow),
-		GiveUp: time.Duration(e.GiveUp),
-	}
+	t.cfg.Logger.Info("config refreshed", slog.String("etag", string(c.info.ETag)), slog.String("restart_required", strings.Join(c.restart, ", ")))
 }
 
 func tuning(c *config.Shard) reconcile.Tuning {
@@ -153,21 +137,21 @@ func tuning(c *config.Shard) reconcile.Tuning {
 
 // stillLeading is nil while the term lasts: an answer after it would be an old
 // leader's.
-func (t *term) stillLeading() error {
+func (t *Term) stillLeading() error {
 	if t.ctx.Err() != nil {
-		return errNoTerm()
+		return ErrNoTerm()
 	}
 	return nil
 }
 
 // storageError is what to tell a caller about a refresh that the store, or the end
 // of the term, kept from being done.
-func (t *term) storageError(err error) error {
+func (t *Term) storageError(err error) error {
 	switch {
 	case errors.As(err, new(rpc.Kind)):
 		return err
 	case t.ctx.Err() != nil, errors.Is(err, election.ErrNotLeader):
-		return errNoTerm()
+		return ErrNoTerm()
 	default:
 		return rpc.Unavailable.Errorf("object storage does not answer as it should, and the config that ran goes on to run: try again: %w", err)
 	}

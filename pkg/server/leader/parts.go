@@ -1,19 +1,15 @@
-package server
+package leader
 
 import "errors"
 
 // The parts of which one may keep a server from serving, as the health endpoint
 // names them.
 const (
-	partStore     = "object storage"
-	partConfig    = "config"
-	partSecrets   = "cluster secrets"
-	partProvider  = "provider"
-	partLedger    = "ledger"
-	partAddresses = "addresses"
-	partGroups    = "dynamic groups"
-	partFiles     = "files"
-	partUnknown   = "takeover"
+	PartConfig  = "config"
+	PartLedger  = "ledger"
+	partGroups  = "dynamic groups"
+	partFiles   = "files"
+	partUnknown = "takeover"
 )
 
 // partError is an error and the part that it is about. Its text is the error's:
@@ -26,16 +22,16 @@ type partError struct {
 
 func (e partError) Unwrap() error { return e.error }
 
-// inPart says what part an error is about; nil stays nil.
-func inPart(part string, err error) error {
+// InPart says what part an error is about; nil stays nil.
+func InPart(part string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return partError{err, part}
 }
 
-// partOf is the part that an error is about.
-func partOf(err error) string {
+// PartOf is the part that an error is about.
+func PartOf(err error) string {
 	if p := (partError{}); errors.As(err, &p) {
 		return p.part
 	}

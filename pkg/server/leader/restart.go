@@ -1,7 +1,11 @@
-package server
+package leader
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/nstance/nstance/pkg/config"
 )
@@ -38,6 +42,22 @@ func endingFields(boot, now *config.Shard) (fields []string) {
 	return differing(boot, now, func(f bootField) bool { return f.ends })
 }
 
+// ErrRestart says that a server has to start anew to run the config that there is.
+var ErrRestart = errors.New("it must start anew to run it")
+
+// ReadFor is Read for a process that was started on boot. The error is ErrRestart
+// when it may not take over on what there is.
+func (c *Static) ReadFor(ctx context.Context, boot *config.Shard) (Accepted, error) {
+	read, err := c.Read(ctx)
+	if err != nil {
+		return Accepted{}, InPart(PartConfig, err)
+	}
+	if fields := endingFields(boot, read.shard); len(fields) > 0 {
+		return Accepted{}, fmt.Errorf("the config of %s changed since this server started: %w", strings.Join(fields, ", "), ErrRestart)
+	}
+	return read, nil
+}
+
 func differing(boot, now *config.Shard, counts func(bootField) bool) (fields []string) {
 	b, n := plainAdvertise(boot), plainAdvertise(now)
 	for _, f := range bootFields() {
@@ -69,4 +89,12 @@ func keepBoot(boot, now *config.Shard) *config.Shard {
 		reflect.ValueOf(f.of(&kept)).Elem().Set(reflect.ValueOf(f.of(&b)).Elem())
 	}
 	return &kept
+}
+
+// Ineffective names what a config asks for and this build does not do yet.
+func Ineffective(c *config.Shard) (fields []string) {
+	if c.Server.Bind.Metrics != "" {
+		fields = append(fields, "server.bind.metrics_addr")
+	}
+	return fields
 }

@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"bytes"
@@ -15,16 +15,16 @@ import (
 // ReasonConfig is the reason of problems with the static config.
 const ReasonConfig = "ConfigInvalid"
 
-// configReminder is how often is told that config/ can't run, while that lasts. A
+// ConfigReminder is how often is told that config/ can't run, while that lasts. A
 // shard's trouble is taken for over when nothing was heard of it for longer.
-const configReminder = shardTroubleLife - time.Minute
+const ConfigReminder = shardTroubleLife - time.Minute
 
 // tellOfConfig says again and again that config/ can't run while the last accepted
 // one does, and looks whether that is still so.
-func (t *term) tellOfConfig() {
+func (t *Term) tellOfConfig() {
 	for {
 		t.tellOfInvalidConfig()
-		if rpc.Sleep(t.ctx, t.server.cfg.Times.ConfigLook) != nil {
+		if rpc.Sleep(t.ctx, t.cfg.ConfigLook) != nil {
 			return
 		}
 		if t.static.now().fromApplied {
@@ -34,20 +34,20 @@ func (t *term) tellOfConfig() {
 }
 
 // tellOfInvalidConfig reports it when config/ can't run.
-func (t *term) tellOfInvalidConfig() {
+func (t *Term) tellOfInvalidConfig() {
 	c := t.static.now()
 	if !c.fromApplied {
 		return
 	}
 	t.troubles.report(fleet.Problem{
-		At: t.server.cfg.Now(), Reason: ReasonConfig,
-		Message: fmt.Sprintf("%s can't run, the last accepted config does: %.1000s", configKey(t.server.cfg.Shard), c.problems.Error()),
+		At: t.cfg.Now(), Reason: ReasonConfig,
+		Message: fmt.Sprintf("%s can't run, the last accepted config does: %.1000s", ConfigKey(t.cfg.Static.Shard), c.problems.Error()),
 	})
 }
 
 // lookAgain reads config/ that could not run. One that was mended runs only when
 // somebody asks for a refresh; one that is what runs is no trouble any more.
-func (t *term) lookAgain() {
+func (t *Term) lookAgain() {
 	release, err := t.beginRefresh(t.ctx)
 	if err != nil {
 		return

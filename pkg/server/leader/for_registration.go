@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"context"
@@ -9,14 +9,12 @@ import (
 )
 
 // registrationShard is what a term offers to registration.
-type registrationShard struct{ *term }
+type registrationShard struct{ *Term }
 
 var _ registration.Shard = registrationShard{}
 
-func (s *Server) registrationShard() (registration.Shard, error) {
-	t, err := s.term()
-	return registrationShard{t}, err
-}
+// Registration is what the term offers to package registration.
+func (t *Term) Registration() registration.Shard { return registrationShard{t} }
 
 // Instance returns a record. A cache that lags must not turn away an instance
 // that exists, so what it does not know is asked of the store. Another tenant's is

@@ -1,8 +1,9 @@
-package server
+package leader
 
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/broadcast"
 	"github.com/nstance/nstance/pkg/server/operators"
 	"github.com/nstance/nstance/pkg/server/reconcile"
+	"github.com/nstance/nstance/pkg/server/roster"
 )
 
 // maxConfigProblems is how many problems of the static config are told to who
@@ -21,9 +23,9 @@ const maxConfigProblems = 100
 
 // watch makes what the term's watches follow, and has it hear of changes. It is
 // called before anything can change.
-func (t *term) watch() {
+func (t *Term) watch() {
 	t.watches = operators.NewWatches(operators.WatchesConfig{
-		Shard: operatorShard{t}, Problems: t.problems, Join: t.join, Done: t.ctx.Done(), Now: t.server.cfg.Now,
+		Shard: operatorShard{t}, Problems: t.problems, Join: t.join, Done: t.ctx.Done(), Now: t.cfg.Now,
 	})
 	t.wanted.altered = func() {
 		t.troubles.mended(t.wanted.Problems())
@@ -33,8 +35,20 @@ func (t *term) watch() {
 	t.troubles.told = func(key fleet.GroupKey) { t.watches.Changed(key, "") }
 }
 
+// ReasonStuck is the reason of the problem that the leader can't act.
+const ReasonStuck = "LeaderStuck"
+
+// Report logs a problem and tells those who watch.
+func (t *Term) Report(p fleet.Problem) { t.troubles.report(p) }
+
+// Over drops the shard's problem if it is of that reason.
+func (t *Term) Over(reason string) { t.troubles.over(reason) }
+
+// Addresses returns what the provider knows of an instance's addresses.
+func (t *Term) Addresses(id fleet.InstanceID) []netip.Addr { return t.loop.Addresses(id) }
+
 // join counts the operator that calls as one who has a stream open.
-func (t *term) join(ctx context.Context) (cut <-chan struct{}, leave func(), err error) {
+func (t *Term) join(ctx context.Context) (cut <-chan struct{}, leave func(), err error) {
 	caller, ok := rpc.CallerFrom(ctx)
 	if !ok {
 		return nil, nil, rpc.Unauthenticated.Errorf("no client certificate")
@@ -45,37 +59,34 @@ func (t *term) join(ctx context.Context) (cut <-chan struct{}, leave func(), err
 	return t.roster.Join(caller)
 }
 
-// watches returns what the current term's watches follow.
-func (s *Server) watches() (*operators.Watches, error) {
-	t, err := s.term()
-	if err != nil {
-		return nil, err
-	}
-	return t.watches, nil
-}
+// Watches are what the term's watches follow.
+func (t *Term) Watches() *operators.Watches { return t.watches }
+
+// Roster knows which operators are let in.
+func (t *Term) Roster() *roster.Roster { return t.roster }
 
 // problems joins a reader for the problems of a tenant's groups, those that last
 // first. What concerns the shard may name anybody's machines, so it is for tenant
 // default alone.
-func (t *term) problems(tenant string) *broadcast.Reader[fleet.Problem] {
+func (t *Term) problems(tenant string) *broadcast.Reader[fleet.Problem] {
 	t.forgetTroubles() // an attempt for a group that is no more may have failed since
 	var held []fleet.Problem
 	if tenant == fleet.DefaultTenant {
 		held = t.standing()
 	}
-	return t.troubles.follow(tenant, t.server.cfg.Now(), held)
+	return t.troubles.follow(tenant, t.cfg.Now(), held)
 }
 
 // standing are the problems of the shard that last although nobody reports them
 // again and again: why nothing is changed, and why the config in storage does not
 // run.
-func (t *term) standing() (out []fleet.Problem) {
-	now := t.server.cfg.Now()
+func (t *Term) standing() (out []fleet.Problem) {
+	now := t.cfg.Now()
 	if held := t.loop.Held(); held != "" {
 		out = append(out, fleet.Problem{At: now, Reason: reconcile.ReasonOrphans, Message: held})
 	}
 	// Told of now and then, it may have given way to another problem meanwhile.
-	if stuck, _ := t.server.stuck.Load().(string); stuck != "" && t.troubles.of(fleet.GroupKey{}).Reason != ReasonStuck {
+	if stuck := t.cfg.Stuck(); stuck != "" && t.troubles.of(fleet.GroupKey{}).Reason != ReasonStuck {
 		out = append(out, fleet.Problem{At: now, Reason: ReasonStuck, Message: stuck})
 	}
 	static := operatorShard{t}.Config()
@@ -137,7 +148,7 @@ func groupIn(path string) fleet.GroupKey {
 }
 
 // forgetTroubles drops the problems of all groups that are no more.
-func (t *term) forgetTroubles() {
+func (t *Term) forgetTroubles() {
 	for _, key := range t.troubles.groups() {
 		t.forgetTrouble(key)
 	}
@@ -145,7 +156,7 @@ func (t *term) forgetTroubles() {
 
 // forgetTrouble drops the problem of a group that is neither wanted nor has
 // instances any more.
-func (t *term) forgetTrouble(key fleet.GroupKey) {
+func (t *Term) forgetTrouble(key fleet.GroupKey) {
 	if t.troubles.of(key).Message == "" || key == (fleet.GroupKey{}) {
 		return
 	}

@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"bytes"
@@ -85,9 +85,9 @@ func (s operatorShard) draft(n operators.NewInstance, id fleet.InstanceID) (flee
 	if err != nil {
 		return fleet.Instance{}, err
 	}
-	now := s.server.cfg.Now()
+	now := s.cfg.Now()
 	if id == "" {
-		if id, err = fleet.NewID(g.Kind, now, s.server.cfg.Random); err != nil {
+		if id, err = fleet.NewID(g.Kind, now, s.cfg.Random); err != nil {
 			return fleet.Instance{}, err
 		}
 	}
@@ -199,7 +199,7 @@ func (s operatorShard) recordLeaving(ctx context.Context, r ledger.Request) (fle
 		ID: r.ID, Tenant: r.Tenant, Group: r.Group, OnDemand: true, Overrides: r.Overrides, RequestKey: r.Key, Phase: fleet.Pending,
 	}
 	g, _ := s.wanted.Group(i.GroupKey())
-	i, err := s.built(i, g, s.server.cfg.Now())
+	i, err := s.built(i, g, s.cfg.Now())
 	if err != nil {
 		return fleet.Instance{}, err
 	}

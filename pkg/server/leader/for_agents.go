@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"time"
@@ -8,14 +8,12 @@ import (
 )
 
 // agentShard is what a term offers to agents.
-type agentShard struct{ *term }
+type agentShard struct{ *Term }
 
 var _ agents.Shard = agentShard{}
 
-func (s *Server) agentShard() (agents.Shard, error) {
-	t, err := s.term()
-	return agentShard{t}, err
-}
+// Agents is what the term offers to package agents.
+func (t *Term) Agents() agents.Shard { return agentShard{t} }
 
 func (s agentShard) AgentConnected(id fleet.InstanceID) { s.loop.AgentConnected(id) }
 
@@ -27,7 +25,7 @@ func (s agentShard) AgentReported(id fleet.InstanceID, r fleet.Report) { s.loop.
 
 func (s agentShard) Gone(id fleet.InstanceID) bool {
 	i, ok := s.ledger.Get(id)
-	return ok && goes(i)
+	return ok && i.Phase.Ending()
 }
 
 func (s agentShard) Files() agents.Files { return s.files }

@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"time"
@@ -13,23 +13,22 @@ import (
 const ReasonImage = "ImageError"
 
 // newImages makes the term's cache of images. It goes by the config that runs.
-func (t *term) newImages() *images.Cache {
-	s := t.server
-	resolver, _ := s.provider.(provider.ImageResolver)
+func (t *Term) newImages() *images.Cache {
+	resolver, _ := t.cfg.Provider.(provider.ImageResolver)
 	return images.New(images.Config{
 		Resolver: resolver,
 		Interval: func() time.Duration { return time.Duration(t.static.shard().Server.ImageRefreshInterval) },
 		Timeout:  t.requestTimeout,
 		Report: func(_ string, err error) {
-			t.troubles.report(fleet.Problem{At: s.cfg.Now(), Reason: ReasonImage, Message: err.Error()})
+			t.troubles.report(fleet.Problem{At: t.cfg.Now(), Reason: ReasonImage, Message: err.Error()})
 		},
-		Logger: s.cfg.Logger,
+		Logger: t.cfg.Logger,
 	})
 }
 
 // imagesOf are the images that a group's instances are made with, or that files
 // of theirs name.
-func (t *term) imagesOf(g fleet.Group) map[string]images.Image {
+func (t *Term) imagesOf(g fleet.Group) map[string]images.Image {
 	shard := t.static.shard()
 	used := map[string]images.Image{}
 	for _, name := range shard.ImagesOf(g) {
@@ -39,7 +38,7 @@ func (t *term) imagesOf(g fleet.Group) map[string]images.Image {
 }
 
 // usedImages are the images that any group uses.
-func (t *term) usedImages() map[string]images.Image {
+func (t *Term) usedImages() map[string]images.Image {
 	used := map[string]images.Image{}
 	for _, key := range t.wanted.Keys() {
 		g, _ := t.wanted.Group(key)
@@ -59,6 +58,6 @@ func imageOf(c config.Image) images.Image {
 }
 
 // keepImages refreshes the images that are used while the term lasts.
-func (t *term) keepImages() {
+func (t *Term) keepImages() {
 	t.images.Run(t.ctx, t.usedImages)
 }

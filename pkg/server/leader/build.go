@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"context"
@@ -15,15 +15,14 @@ import (
 // the group's templates, and a registration nonce. The nonce is good by its
 // signature while the record is pending, so building again for the same
 // instance makes another one that is just as good.
-func (t *term) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (provider.Spec, error) {
-	s := t.server
-	now := s.cfg.Now()
+func (t *Term) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (provider.Spec, error) {
+	now := t.cfg.Now()
 	g, err := t.static.shard().ForInstance(g, i)
 	if err != nil {
 		return provider.Spec{}, err
 	}
-	token, err := nonce.Mint(s.trust.NonceKey, nonce.Claims{
-		Kind: nonce.KindAgent, Subject: string(i.ID), ClusterID: s.trust.ClusterID, Tenant: i.Tenant, Shard: s.cfg.Shard,
+	token, err := nonce.Mint(t.cfg.NonceKey, nonce.Claims{
+		Kind: nonce.KindAgent, Subject: string(i.ID), ClusterID: t.cfg.Boot.Cluster.ID, Tenant: i.Tenant, Shard: t.cfg.Static.Shard,
 		ConfigHash: g.Hashes.Runtime, ID: string(i.ID), IssuedAt: now, NotBefore: now,
 		ExpiresAt: now.Add(time.Duration(t.static.shard().Server.GarbageCollection.RegistrationTimeout)),
 	})
@@ -45,24 +44,23 @@ func (t *term) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (prov
 	return provider.Spec{
 		ID: i.ID, Hostname: string(i.ID), Arch: g.Arch, InstanceType: instanceType(i, g),
 		Args: args, Userdata: userdata,
-		Tags: s.scope().Tags(i),
+		Tags: provider.Scope{ClusterID: t.cfg.Boot.Cluster.ID, Shard: t.cfg.Static.Shard}.Tags(i),
 		Bootstrap: provider.Bootstrap{
-			CACert: s.source.Bundle().PEM(), Nonce: token,
-			RegistrationAddrs: s.instances.Registration, AgentAddrs: s.instances.Agent,
+			CACert: t.cfg.Bundle(), Nonce: token,
+			RegistrationAddrs: t.cfg.Instances.Registration, AgentAddrs: t.cfg.Instances.Agent,
 			ReportInterval: time.Duration(t.static.shard().Server.Health.ReportInterval),
 		},
 	}, nil
 }
 
-func (t *term) facts(i fleet.Instance, g fleet.Group, token string) config.Facts {
-	s := t.server
-	p := s.boot.Server.Provider // the one that was opened
+func (t *Term) facts(i fleet.Instance, g fleet.Group, token string) config.Facts {
+	p := t.cfg.Boot.Server.Provider // the one that was opened
 	return config.Facts{
 		Instance: config.InstanceFacts{
 			ID: string(i.ID), Kind: g.Kind, Arch: g.Arch, Type: instanceType(i, g), Hostname: string(i.ID), FQDN: string(i.ID),
 		},
-		Cluster:  config.ClusterFacts{ID: s.trust.ClusterID, CACert: string(s.source.Bundle().PEM())},
-		Server:   config.ServerFacts{Shard: s.cfg.Shard, RegistrationAddr: strings.Join(s.instances.Registration, ","), AgentAddr: strings.Join(s.instances.Agent, ","), OperatorAddr: s.advertised.Operator},
+		Cluster:  config.ClusterFacts{ID: t.cfg.Boot.Cluster.ID, CACert: string(t.cfg.Bundle())},
+		Server:   config.ServerFacts{Shard: t.cfg.Static.Shard, RegistrationAddr: strings.Join(t.cfg.Instances.Registration, ","), AgentAddr: strings.Join(t.cfg.Instances.Agent, ","), OperatorAddr: t.cfg.OperatorAddr},
 		Provider: config.ProviderFacts{Kind: p.Kind, Region: p.Region, Zone: p.Zone},
 		Vars:     g.Vars,
 		Nonce:    token,

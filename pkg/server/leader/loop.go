@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"context"
@@ -15,12 +15,12 @@ import (
 
 // This file is what a term offers to its loop.
 
-func (t *term) loopConfig() reconcile.Config {
-	s, c := t.server, t.static.shard().Server
+func (t *Term) loopConfig() reconcile.Config {
+	c := t.static.shard().Server
 	return reconcile.Config{
-		Ledger: records{t.ledger, t.writer, t.writes}, Fence: t.fence, Groups: t, Builder: t, Provider: s.provider,
+		Ledger: records{t.ledger, t.writer, t.writes}, Fence: t.fence, Groups: t, Builder: t, Provider: t.cfg.Provider,
 		NewID: func(kind string, now time.Time) (fleet.InstanceID, error) {
-			return fleet.NewID(kind, now, s.cfg.Random)
+			return fleet.NewID(kind, now, t.cfg.Random)
 		},
 		CreateRate: reconcile.CreateRate{
 			PerSecond: c.CreateRate.PerSecond, Burst: c.CreateRate.Burst, Concurrency: c.CreateRate.Concurrency,
@@ -28,13 +28,13 @@ func (t *term) loopConfig() reconcile.Config {
 		RequestTimeout: time.Duration(c.RequestTimeout),
 		SweepInterval:  time.Duration(c.GarbageCollection.Interval),
 		FirstSweep:     time.Duration(c.LeaderElection.LeaseDuration),
-		Listing:        s.listing,
+		Listing:        t.cfg.Listing,
 		LoadBalancers:  t.loadBalancers,
 		NotLeader:      func(err error) bool { return errors.Is(err, election.ErrNotLeader) },
 		Report:         t.troubles.report,
 		Solved:         t.troubles.solved,
 		Changed:        t.changed,
-		Logger:         s.cfg.Logger,
+		Logger:         t.cfg.Logger,
 	}
 }
 
@@ -83,15 +83,15 @@ func (r records) Remove(ctx context.Context, id fleet.InstanceID) error {
 
 // changed hears of every instance that changed, and cuts the streams of one that
 // is on its way out.
-func (t *term) changed(key fleet.GroupKey, id fleet.InstanceID) {
+func (t *Term) changed(key fleet.GroupKey, id fleet.InstanceID) {
 	defer t.watches.Changed(key, id) // when all that is told of it is up to date
 	t.forgetTrouble(key)
 	if id == "" {
 		return
 	}
 	i, ok := t.ledger.Get(id)
-	if !ok || goes(i) {
-		t.server.services.agents.Cut(id)
+	if !ok || i.Phase.Ending() {
+		t.cfg.Cut(id)
 	}
 	if ok {
 		t.troubles.progress(key, i)
@@ -99,7 +99,7 @@ func (t *term) changed(key fleet.GroupKey, id fleet.InstanceID) {
 }
 
 // Settings implements reconcile.Groups.
-func (t *term) Settings() plan.Settings {
+func (t *Term) Settings() plan.Settings {
 	c := t.static.shard().Server
 	return plan.Settings{
 		ReportInterval: time.Duration(c.Health.ReportInterval), MissedReports: c.Health.MissedReports,
@@ -112,18 +112,29 @@ func (t *term) Settings() plan.Settings {
 }
 
 // Keys implements reconcile.Groups: the groups that are defined.
-func (t *term) Keys() []fleet.GroupKey { return t.wanted.Keys() }
+func (t *Term) Keys() []fleet.GroupKey { return t.wanted.Keys() }
 
 // Group implements reconcile.Groups: a group as it is wanted now.
-func (t *term) Group(key fleet.GroupKey) (fleet.Group, bool) { return t.wanted.Group(key) }
+func (t *Term) Group(key fleet.GroupKey) (fleet.Group, bool) { return t.wanted.Group(key) }
 
 // Forget implements reconcile.Groups: it removes a group's dynamic entry.
-func (t *term) Forget(ctx context.Context, key fleet.GroupKey) error {
+func (t *Term) Forget(ctx context.Context, key fleet.GroupKey) error {
 	return t.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) { return d.Forget(key), nil })
 }
 
 // Settle implements reconcile.Groups: it takes ids that are gone out of a
 // group's leaving list.
-func (t *term) Settle(ctx context.Context, key fleet.GroupKey, ids []fleet.InstanceID) error {
+func (t *Term) Settle(ctx context.Context, key fleet.GroupKey, ids []fleet.InstanceID) error {
 	return t.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) { return d.Settle(key, ids), nil })
+}
+
+// loadBalancers are the targets of the load balancers that the config defines, by
+// their names.
+func (t *Term) loadBalancers() map[string][]string {
+	defined := t.static.shard().LoadBalancers
+	targets := make(map[string][]string, len(defined))
+	for name, lb := range defined {
+		targets[name] = lb.TargetGroupARNs
+	}
+	return targets
 }

@@ -1,4 +1,4 @@
-package server
+package leader
 
 import (
 	"os"
@@ -61,7 +61,7 @@ func TestRestartFields(t *testing.T) {
 
 // TestRestartFieldsAreDocumented holds the page's table against the code.
 func TestRestartFieldsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/config-refresh.md")
+	page, err := os.ReadFile("../../../docs/config-refresh.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,137 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/leader"
+)
+
+// A leader that can't take over, because the store or the config can't be read,
+// tries again after a second, and more and more rarely up to this. Its lease
+// holds meanwhile; if the store stays away the lease ends the term.
+const takeOverRetry = 30 * time.Second
+
+// lead is one term of leadership: it takes over, publishes the term to the
+// services, and reconciles until ctx ends.
+func (s *Server) lead(ctx context.Context, fence *election.Term) error {
+	began := s.cfg.Now()
+	s.cfg.Logger.Info("leading", slog.Uint64("epoch", fence.Epoch()))
+	defer s.ready.Ready("standing by")
+	for failures := 0; ; failures++ {
+		t, err := leader.Take(ctx, s.leaderConfig(fence))
+		if err == nil || failures > 0 {
+			// The account of the need that it fails for began with the first failure, so
+			// that one, which says more, is unmet for longer.
+			s.needs.Begin(election.NeedTakeover).End(err)
+		}
+		if err == nil {
+			return t.Run(func() (withdraw func()) { return s.publish(t, fence, began) })
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, election.ErrNotLeader):
+			s.cfg.Logger.Warn("gave up the lead", slog.Any("error", err))
+			return nil
+		case errors.Is(err, leader.ErrRestart):
+			s.fail(err)
+			return nil
+		}
+		s.cfg.Logger.Error("can't take over yet", slog.Any("error", err))
+		s.ready.Ready("leading, but waiting: " + leader.PartOf(err))
+		wait := min(takeOverRetry, time.Second<<min(failures, 5))
+		if rpc.Sleep(ctx, wait/2+s.jitter(wait/2)) != nil {
+			return nil
+		}
+	}
+}
+
+func (s *Server) leaderConfig(fence *election.Term) leader.Config {
+	return leader.Config{
+		Fence: fence, Ledger: s.ledger, Static: s.static, Boot: s.boot, Writer: s.holder, Store: s.store, Operators: s.bare, Secrets: s.secrets,
+		Provider: s.provider, Network: s.network, Listing: s.listing,
+		CA: s.trust.CA, Bundle: s.bundle, NonceKey: s.trust.NonceKey, Instances: s.instances, OperatorAddr: s.advertised.Operator,
+		Running: s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text }, Cut: s.services.agents.Cut,
+		ConfigLook: s.cfg.Times.ConfigLook, Now: s.cfg.Now, Random: s.cfg.Random, Jitter: s.jitter, Logger: s.cfg.Logger,
+	}
+}
+
+// publish lets callers in to a term.
+func (s *Server) publish(t *leader.Term, fence *election.Term, began time.Time) (withdraw func()) {
+	s.current.Store(t)
+	s.ready.Ready("leading")
+	// Only now: whoever reads this and calls is answered.
+	s.cfg.Logger.Info("ready to act", slog.Uint64("epoch", fence.Epoch()), slog.Duration("took", s.cfg.Now().Sub(began)))
+	return func() {
+		if s.current.CompareAndSwap(t, nil) {
+			s.ready.Ready("standing by")
+		}
+	}
+}
+
+// running has the server go by the config that a term runs.
+func (s *Server) running(c *config.Shard) {
+	s.latest.Store(c)
+	if err := s.elector.SetTiming(timing(c)); err != nil {
+		s.cfg.Logger.Error("the election goes on with its old timing", slog.Any("error", err))
+	}
+}
+
+func timing(c *config.Shard) election.Timing {
+	e := c.Server.LeaderElection
+	return election.Timing{
+		RenewInterval: time.Duration(e.RenewInterval), LeaseDuration: time.Duration(e.LeaseDuration), FenceWindow: time.Duration(e.FenceWindow),
+		GiveUp: time.Duration(e.GiveUp),
+	}
+}
+
+// term returns the term, or what to tell a caller when there is none.
+func (s *Server) term() (*leader.Term, error) {
+	if t := s.current.Load(); t != nil {
+		return t, nil
+	}
+	return nil, leader.ErrNoTerm()
+}
+
+// ofTerm is what the current term offers.
+func ofTerm[T any](s *Server, offer func(*leader.Term) T) func() (T, error) {
+	return func() (out T, err error) {
+		t, err := s.term()
+		if err == nil {
+			out = offer(t)
+		}
+		return out, err
+	}
+}
+
+// operatorJudge implements rpc.Judge for operators: it refuses those whose record
+// is gone or says that they were removed. What is remembered is the term's, so
+// that a server which comes to lead trusts nothing it learned long ago.
+type operatorJudge struct{ server *Server }
+
+var _ rpc.Judge = operatorJudge{}
+
+// Known implements rpc.Judge.
+func (j operatorJudge) Known(caller pki.Caller) (verdict error, ok bool) {
+	t := j.server.current.Load()
+	if t == nil {
+		return nil, false
+	}
+	return t.Roster().Known(caller)
+}
+
+// Look implements rpc.Judge.
+func (j operatorJudge) Look(ctx context.Context, caller pki.Caller) error {
+	t, err := j.server.term()
+	if err != nil {
+		return err
+	}
+	return t.Roster().Look(ctx, caller)
+}
