@@ -53,7 +53,7 @@ func rooms() map[string][]string {
 		"pkg/admin/cli":        {"pkg/admin", "pkg/client", "pkg/config", "pkg/fleet", "pkg/secrets"},
 
 		"pkg/server/delivery":     {"pkg/config", "pkg/files", "pkg/fleet", "pkg/server/ledger", "pkg/object", "pkg/pki"},
-		"pkg/server/agents":       {"pkg/files", "pkg/fleet", "pkg/rpc", "pkg/server/delivery", proto},
+		"pkg/server/agents":       {"pkg/files", "pkg/fleet", "pkg/pki", "pkg/rpc", "pkg/server/delivery", "pkg/server/ledger", proto},
 		"pkg/server/operators":    {"pkg/fleet", "pkg/rpc", "pkg/server/broadcast", proto},
 		"pkg/server/registration": {"pkg/fleet", "pkg/nonce", "pkg/pki", "pkg/rpc", proto},
 		"pkg/server/renewal":      {"pkg/pki", "pkg/rpc", proto},
@@ -115,7 +115,7 @@ func libraries() map[string][]string {
 		"github.com/minio/minio-go/v7":              {"pkg/object/s3"},
 		"github.com/johannesboyne/gofakes3":         {"pkg/dev/s3"},
 		"github.com/ncruces/go-sqlite3":             {"pkg/server/ledger"},
-		"golang.org/x/sync":                         {"pkg/server/ledger", "pkg/server", "pkg/server/leader", "pkg/server/delivery", "pkg/server/roster"},
+		"golang.org/x/sync":                         {"pkg/server/agents", "pkg/server/ledger", "pkg/server/leader", "pkg/server/delivery", "pkg/server/roster"},
 		"golang.org/x/time":                         {"pkg/server/reconcile"},
 		"github.com/golang-jwt/jwt/v5":              {"pkg/nonce"},
 		"github.com/spiffe/go-spiffe/v2":            {"pkg/pki"},

@@ -96,7 +96,7 @@ func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
 }
 
 func (s *Server) agentServer(c rpc.ServerConfig, a *agents.Service) rpc.ServerConfig {
-	c.TLS, c.Gate, c.Judge = s.tls.Server(), gate{s, toAgent}, newAgentJudge(s.ledger, s.cfg.Now)
+	c.TLS, c.Gate, c.Judge = s.tls.Server(), gate{s, toAgent}, agents.NewJudge(s.ledger, s.cfg.Now)
 	c.Services = func(r grpc.ServiceRegistrar) { nstancev1.RegisterAgentServiceServer(r, a) }
 	return c
 }

@@ -1,4 +1,4 @@
-package server
+package agents
 
 import (
 	"context"
@@ -31,12 +31,12 @@ func (r *slowStore) fetch(ctx context.Context, _ string, id fleet.InstanceID) (f
 	}
 }
 
-// TestAbsentIsAskedOnceAMinute: an agent whose record is gone calls all the time.
-func TestAbsentIsAskedOnceAMinute(t *testing.T) {
+// TestAbsentRecordIsReadOnceAMinute: an agent whose record is gone calls all the time.
+func TestAbsentRecordIsReadOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, a := &slowStore{err: fmt.Errorf("get: %w", ledger.ErrNotFound)}, newAbsent(time.Now)
+		store, a := &slowStore{err: fmt.Errorf("get: %w", ledger.ErrNotFound)}, newNegativeCache(time.Now)
 		for range 180 {
-			if _, err := a.look(t.Context(), "default", "a", store.fetch); !errors.Is(err, ledger.ErrNotFound) {
+			if _, err := a.fetch(t.Context(), "default", "a", store.fetch); !errors.Is(err, ledger.ErrNotFound) {
 				t.Fatalf("an absent one: %v", err)
 			}
 			time.Sleep(time.Second)
@@ -44,7 +44,7 @@ func TestAbsentIsAskedOnceAMinute(t *testing.T) {
 		if n := store.asked.Load(); n != 3 {
 			t.Errorf("the store was asked %d times in three minutes, want 3", n)
 		}
-		if _, err := a.look(t.Context(), "other", "a", store.fetch); !errors.Is(err, ledger.ErrNotFound) || store.asked.Load() != 4 {
+		if _, err := a.fetch(t.Context(), "other", "a", store.fetch); !errors.Is(err, ledger.ErrNotFound) || store.asked.Load() != 4 {
 			t.Errorf("another tenant's is another one: %v, asked %d times", err, store.asked.Load())
 		}
 	})
@@ -54,10 +54,10 @@ func TestAbsentIsAskedOnceAMinute(t *testing.T) {
 // somebody absent.
 func TestPresentAndUnknownAreNotRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, a := &slowStore{}, newAbsent(time.Now)
+		store, a := &slowStore{}, newNegativeCache(time.Now)
 		for n, err := range []error{nil, errors.New("timeout"), nil} {
 			store.err = err
-			i, got := a.look(t.Context(), "default", "a", store.fetch)
+			i, got := a.fetch(t.Context(), "default", "a", store.fetch)
 			if !errors.Is(got, err) || i.ID != "a" || store.asked.Load() != int64(n+1) {
 				t.Errorf("look %d: %v, %v, asked %d times", n+1, i.ID, got, store.asked.Load())
 			}
@@ -68,18 +68,18 @@ func TestPresentAndUnknownAreNotRemembered(t *testing.T) {
 // TestTogetherTheyAskOnce, and the one who came first may leave.
 func TestTogetherTheyAskOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, a := &slowStore{slow: time.Second}, newAbsent(time.Now)
+		store, a := &slowStore{slow: time.Second}, newNegativeCache(time.Now)
 		first, leave := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
-			_, err := a.look(first, "default", "a", store.fetch)
+			_, err := a.fetch(first, "default", "a", store.fetch)
 			left <- err
 		}()
 		synctest.Wait()
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() {
-				if i, err := a.look(t.Context(), "default", "a", store.fetch); err != nil || i.ID != "a" {
+				if i, err := a.fetch(t.Context(), "default", "a", store.fetch); err != nil || i.ID != "a" {
 					t.Errorf("%v, %v", i.ID, err)
 				}
 			})
@@ -96,12 +96,12 @@ func TestTogetherTheyAskOnce(t *testing.T) {
 	})
 }
 
-func TestAbsentIsBounded(t *testing.T) {
+func TestNegativeCacheIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, a := &slowStore{err: ledger.ErrNotFound}, newAbsent(time.Now)
+		store, a := &slowStore{err: ledger.ErrNotFound}, newNegativeCache(time.Now)
 		for n := range maxAbsent + 100 {
 			id := fleet.InstanceID(fmt.Sprint(n))
-			if _, err := a.look(t.Context(), "default", id, store.fetch); !errors.Is(err, ledger.ErrNotFound) {
+			if _, err := a.fetch(t.Context(), "default", id, store.fetch); !errors.Is(err, ledger.ErrNotFound) {
 				t.Fatal(err)
 			}
 		}
@@ -109,7 +109,7 @@ func TestAbsentIsBounded(t *testing.T) {
 			t.Errorf("%d are remembered, want %d", n, maxAbsent)
 		}
 		time.Sleep(absentFor)
-		_, _ = a.look(t.Context(), "default", "new", store.fetch)
+		_, _ = a.fetch(t.Context(), "default", "new", store.fetch)
 		if n := len(a.until); n != 1 {
 			t.Errorf("%d are remembered after their time, want the new one", n)
 		}

@@ -1,4 +1,4 @@
-package server
+package agents
 
 import (
 	"context"
@@ -11,28 +11,31 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// agentJudge implements rpc.Judge for agents: it refuses those whose instance is
+// Judge implements rpc.Judge: it refuses those whose instance is
 // on its way out or gone. A cache that lags must not turn away an instance that
 // exists, so what it does not know is asked of the store.
-type agentJudge struct {
+type Judge struct {
 	ledger *ledger.Ledger
-	absent *absent // whom the store has no record of
+	absent *negativeCache
 }
 
-func newAgentJudge(l *ledger.Ledger, now func() time.Time) *agentJudge {
-	return &agentJudge{ledger: l, absent: newAbsent(now)}
+// NewJudge returns a judge that goes by the records of a ledger.
+func NewJudge(l *ledger.Ledger, now func() time.Time) *Judge {
+	return &Judge{ledger: l, absent: newNegativeCache(now)}
 }
+
+var _ rpc.Judge = (*Judge)(nil)
 
 // Known implements rpc.Judge.
-func (j *agentJudge) Known(caller pki.Caller) (verdict error, ok bool) {
+func (j *Judge) Known(caller pki.Caller) (verdict error, ok bool) {
 	id, err := fleet.ParseID(caller.ID)
 	if err != nil {
 		return rpc.CertificateRevoked.Errorf("the certificate names no instance: %w", err), true
 	}
 	if i, ok := j.ledger.Get(id); ok {
-		return judgeAgent(i, caller), true
+		return verdictOn(i, caller), true
 	}
-	if j.absent.knows(absentee{caller.Tenant, id}) {
+	if j.absent.has(recordKey{caller.Tenant, id}) {
 		return rpc.CertificateRevoked.Errorf("there is no instance %s", id), true
 	}
 	return nil, false
@@ -40,20 +43,20 @@ func (j *agentJudge) Known(caller pki.Caller) (verdict error, ok bool) {
 
 // Look implements rpc.Judge. All who ask for one instance at the same time cost
 // one request.
-func (j *agentJudge) Look(ctx context.Context, caller pki.Caller) error {
+func (j *Judge) Look(ctx context.Context, caller pki.Caller) error {
 	id := fleet.InstanceID(caller.ID)
-	i, err := j.absent.look(ctx, caller.Tenant, id, j.ledger.Fetch)
+	i, err := j.absent.fetch(ctx, caller.Tenant, id, j.ledger.Fetch)
 	switch {
 	case errors.Is(err, ledger.ErrNotFound):
 		return rpc.CertificateRevoked.Errorf("there is no instance %s", id)
 	case err != nil:
 		return rpc.Unavailable.Errorf("look up instance %s: %w", id, err)
 	default:
-		return judgeAgent(i, caller)
+		return verdictOn(i, caller)
 	}
 }
 
-func judgeAgent(i fleet.Instance, caller pki.Caller) error {
+func verdictOn(i fleet.Instance, caller pki.Caller) error {
 	switch {
 	case i.Tenant != caller.Tenant:
 		return rpc.CertificateRevoked.Errorf("there is no instance %s", i.ID)

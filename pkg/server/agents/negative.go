@@ -1,0 +1,98 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/ledger"
+)
+
+const (
+	// absentFor is how long a record counts as absent without another read.
+	absentFor = time.Minute
+	// maxAbsent bounds the memory: about a megabyte.
+	maxAbsent = 1 << 13
+	// absentTimeout bounds a read, which goes on for others when its caller leaves.
+	absentTimeout = 10 * time.Second
+)
+
+// negativeCache remembers which records the store has not, so that the calls of an
+// agent whose instance was pruned do not cost a request to the store each. A
+// certificate is given out only after its instance's record was written, and ids are
+// not used twice, so what is absent stays so; the time limit is for a store that was
+// restored by hand. It is safe for concurrent use.
+type negativeCache struct {
+	now   func() time.Time
+	reads singleflight.Group
+
+	mu    sync.Mutex
+	until map[recordKey]time.Time
+}
+
+type recordKey struct {
+	tenant string
+	id     fleet.InstanceID
+}
+
+func newNegativeCache(now func() time.Time) *negativeCache {
+	return &negativeCache{now: now, until: make(map[recordKey]time.Time)}
+}
+
+// fetch reads a record, once for all who ask at the same time, unless it is
+// known to be absent. The error of an absent one is ledger.ErrNotFound.
+func (c *negativeCache) fetch(ctx context.Context, tenant string, id fleet.InstanceID,
+	read func(context.Context, string, fleet.InstanceID) (fleet.Instance, error),
+) (fleet.Instance, error) {
+	key := recordKey{tenant, id}
+	if c.has(key) {
+		return fleet.Instance{}, ledger.ErrNotFound
+	}
+	result := c.reads.DoChan(tenant+"/"+string(id), func() (any, error) {
+		shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), absentTimeout)
+		defer cancel()
+		i, err := read(shared, tenant, id)
+		if errors.Is(err, ledger.ErrNotFound) {
+			c.add(key)
+		}
+		return i, err
+	})
+	select {
+	case r := <-result:
+		i, _ := r.Val.(fleet.Instance)
+		return i, r.Err
+	case <-ctx.Done():
+		return fleet.Instance{}, ctx.Err()
+	}
+}
+
+func (c *negativeCache) has(key recordKey) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now().Before(c.until[key])
+}
+
+// add makes room first: for what is over, or any other.
+func (c *negativeCache) add(key recordKey) {
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.until) >= maxAbsent {
+		for other, until := range c.until {
+			if !now.Before(until) {
+				delete(c.until, other)
+			}
+		}
+	}
+	for other := range c.until {
+		if len(c.until) < maxAbsent {
+			break
+		}
+		delete(c.until, other)
+	}
+	c.until[key] = now.Add(absentFor)
+}
