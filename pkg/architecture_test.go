@@ -52,20 +52,20 @@ func rooms() map[string][]string {
 		"pkg/admin":            {"pkg/client", "pkg/fleet", "pkg/identity", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/retry", "pkg/rpc", "pkg/secrets", proto},
 		"pkg/admin/cli":        {"pkg/admin", "pkg/client", "pkg/config", "pkg/fleet", "pkg/secrets"},
 
-		"pkg/server/delivery":     {"pkg/config", "pkg/files", "pkg/fleet", "pkg/server/ledger", "pkg/object", "pkg/pki"},
+		"pkg/server/delivery":     {"pkg/config", "pkg/files", "pkg/fleet", "pkg/server/ledger", "pkg/object", "pkg/pki", "pkg/retry"},
 		"pkg/server/agents":       {"pkg/files", "pkg/fleet", "pkg/pki", "pkg/rpc", "pkg/server/delivery", "pkg/server/ledger", proto},
-		"pkg/server/operators":    {"pkg/fleet", "pkg/rpc", "pkg/server/broadcast", proto},
+		"pkg/server/operators":    {"pkg/config", "pkg/fleet", "pkg/pki", "pkg/rpc", "pkg/server/broadcast", proto},
 		"pkg/server/registration": {"pkg/fleet", "pkg/nonce", "pkg/pki", "pkg/rpc", proto},
 		"pkg/server/renewal":      {"pkg/pki", "pkg/rpc", proto},
-		"pkg/server/roster":       {"pkg/fleet", "pkg/object", "pkg/pki", "pkg/record", "pkg/rpc"},
+		"pkg/server/roster":       {"pkg/fleet", "pkg/object", "pkg/pki", "pkg/record", "pkg/retry", "pkg/rpc"},
 		"pkg/server/leader": {
-			"pkg/config", "pkg/fleet", "pkg/nonce", "pkg/object", "pkg/pki", "pkg/provider", "pkg/record", "pkg/rpc",
+			"pkg/config", "pkg/fleet", "pkg/nonce", "pkg/object", "pkg/pki", "pkg/provider", "pkg/record", "pkg/retry", "pkg/rpc",
 			"pkg/server/agents", "pkg/server/broadcast", "pkg/server/delivery", "pkg/server/election", "pkg/server/images", "pkg/server/ledger",
 			"pkg/server/operators", "pkg/server/plan", "pkg/server/reconcile", "pkg/server/registration", "pkg/server/roster",
 		},
 		"pkg/server": {
 			"pkg/config", "pkg/fleet", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/provider", "pkg/provider/docker", "pkg/provider/process",
-			"pkg/rpc", "pkg/secrets", "pkg/server/agents", "pkg/server/election", "pkg/server/leader", "pkg/server/ledger", "pkg/server/operators",
+			"pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/server/agents", "pkg/server/election", "pkg/server/leader", "pkg/server/ledger", "pkg/server/operators",
 			"pkg/server/registration", "pkg/server/renewal", proto,
 		},
 

@@ -8,15 +8,18 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/leader"
 )
 
-// A leader that can't take over, because the store or the config can't be read,
-// tries again after a second, and more and more rarely up to this. Its lease
-// holds meanwhile; if the store stays away the lease ends the term.
-const takeOverRetry = 30 * time.Second
+// takeOverBackoff is of a leader that can't take over, because the store or the
+// config can't be read. Its lease holds meanwhile; if the store stays away the lease
+// ends the term.
+func takeOverBackoff() retry.Backoff {
+	return retry.Backoff{First: time.Second, Limit: 30 * time.Second, Least: 500 * time.Millisecond}
+}
 
 // lead is one term of leadership: it takes over, publishes the term to the
 // services, and reconciles until ctx ends.
@@ -46,8 +49,7 @@ func (s *Server) lead(ctx context.Context, fence *election.Term) error {
 		}
 		s.cfg.Logger.Error("can't take over yet", slog.Any("error", err))
 		s.ready.Ready("leading, but waiting: " + leader.PartOf(err))
-		wait := min(takeOverRetry, time.Second<<min(failures, 5))
-		if rpc.Sleep(ctx, wait/2+s.jitter(wait/2)) != nil {
+		if retry.Wait(ctx, takeOverBackoff().Draw(failures+1, s.uniform)) != nil {
 			return nil
 		}
 	}
@@ -59,7 +61,7 @@ func (s *Server) leaderConfig(fence *election.Term) leader.Config {
 		Provider: s.provider, Network: s.network, Listing: s.listing,
 		CA: s.trust.CA, Bundle: s.bundle, NonceKey: s.trust.NonceKey, Instances: s.instances, OperatorAddr: s.advertised.Operator,
 		Running: s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text }, Cut: s.services.agents.Cut,
-		ConfigLook: s.cfg.Times.ConfigLook, Now: s.cfg.Now, Random: s.cfg.Random, Jitter: s.jitter, Logger: s.cfg.Logger,
+		ConfigLook: s.cfg.Times.ConfigLook, Now: s.cfg.Now, Random: s.cfg.Random, Uniform: s.uniform, Logger: s.cfg.Logger,
 	}
 }
 

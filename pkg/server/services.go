@@ -89,7 +89,7 @@ func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
 	c.Judge = operatorJudge{s}
 	c.Services = func(r grpc.ServiceRegistrar) {
 		nstancev1.RegisterOperatorServiceServer(r, operators.New(operators.Config{
-			Shard: ofTerm(s, (*leader.Term).Operators), Watches: ofTerm(s, (*leader.Term).Watches), Renew: s.newRenewal().Renew,
+			Shard: ofTerm(s, (*leader.Term).Operators), Renew: s.newRenewal().Renew,
 		}))
 	}
 	return c

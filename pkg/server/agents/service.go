@@ -23,9 +23,9 @@ import (
 type Shard interface {
 	AgentConnected(id fleet.InstanceID)
 	AgentDisconnected(id fleet.InstanceID, at time.Time)
-	// AgentReported tells of a report. Of those that come faster than any agent is
+	// AgentReport tells of a report. Of those that come faster than any agent is
 	// set up to report, only what is new is told.
-	AgentReported(id fleet.InstanceID, r fleet.Report)
+	AgentReport(id fleet.InstanceID, r fleet.Report)
 	// Gone reports whether an instance is on its way out or gone. When it becomes
 	// so, Cut is called after Gone says so.
 	Gone(id fleet.InstanceID) bool

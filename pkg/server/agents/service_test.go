@@ -59,7 +59,7 @@ func (s *shard) AgentDisconnected(fleet.InstanceID, time.Time) {
 	s.say("disconnected")
 }
 
-func (s *shard) AgentReported(_ fleet.InstanceID, r fleet.Report) {
+func (s *shard) AgentReport(_ fleet.InstanceID, r fleet.Report) {
 	s.say("reported")
 	s.mu.Lock()
 	defer s.mu.Unlock()

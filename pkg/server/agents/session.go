@@ -41,7 +41,7 @@ func (s *sessions) report(id fleet.InstanceID, me *session, r fleet.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current[id] == me {
-		me.shard.AgentReported(id, r)
+		me.shard.AgentReport(id, r)
 	}
 }
 

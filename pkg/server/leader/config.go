@@ -52,7 +52,7 @@ type Config struct {
 	ConfigLook time.Duration // from one look at a config that can't run to the next
 	Now        func() time.Time
 	Random     io.Reader
-	Jitter     func(most time.Duration) time.Duration // draws from [0, most)
+	Uniform    func() float64 // draws from [0, 1)
 	Logger     *slog.Logger
 }
 
@@ -60,7 +60,7 @@ func (c Config) check() error {
 	for _, set := range []bool{
 		c.Fence != nil, c.Ledger != nil, c.Static != nil, c.Boot != nil, c.Writer != "", c.Store != nil, c.Operators != nil, c.Secrets != nil,
 		c.Provider != nil, c.Listing != nil, c.CA != nil, c.Bundle != nil, c.NonceKey != nil, c.Running != nil, c.Stuck != nil, c.Cut != nil,
-		c.ConfigLook > 0, c.Now != nil, c.Random != nil, c.Jitter != nil, c.Logger != nil,
+		c.ConfigLook > 0, c.Now != nil, c.Random != nil, c.Uniform != nil, c.Logger != nil,
 	} {
 		if !set {
 			return errors.New("lead a shard: a field of the config is missing")

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"maps"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
@@ -12,39 +13,28 @@ import (
 // ReasonImage is the reason of problems with looking up machine images.
 const ReasonImage = "ImageError"
 
-// newImages makes the term's cache of images. It goes by the config that runs.
-func (t *Term) newImages() *images.Cache {
+// newBuilder makes the term's builder and its cache of images, which goes by the
+// config that runs.
+func (t *Term) newBuilder() *builder {
 	resolver, _ := t.cfg.Provider.(provider.ImageResolver)
-	return images.New(images.Config{
+	return &builder{cfg: t.cfg, config: t.config, images: images.New(images.Config{
 		Resolver: resolver,
-		Interval: func() time.Duration { return time.Duration(t.static.shard().Server.ImageRefreshInterval) },
-		Timeout:  t.requestTimeout,
+		Interval: func() time.Duration { return time.Duration(t.config.shard().Server.ImageRefreshInterval) },
+		Timeout:  t.config.requestTimeout,
 		Report: func(_ string, err error) {
-			t.troubles.report(fleet.Problem{At: t.cfg.Now(), Reason: ReasonImage, Message: err.Error()})
+			t.problems.report(fleet.Problem{At: t.cfg.Now(), Reason: ReasonImage, Message: err.Error()})
 		},
 		Logger: t.cfg.Logger,
-	})
+	})}
 }
 
 // imagesOf are the images that a group's instances are made with, or that files
 // of theirs name.
-func (t *Term) imagesOf(g fleet.Group) map[string]images.Image {
-	shard := t.static.shard()
+func (b *builder) imagesOf(g fleet.Group) map[string]images.Image {
+	shard := b.config.shard()
 	used := map[string]images.Image{}
 	for _, name := range shard.ImagesOf(g) {
 		used[name] = imageOf(shard.Images[name])
-	}
-	return used
-}
-
-// usedImages are the images that any group uses.
-func (t *Term) usedImages() map[string]images.Image {
-	used := map[string]images.Image{}
-	for _, key := range t.wanted.Keys() {
-		g, _ := t.wanted.Group(key)
-		for name, image := range t.imagesOf(g) {
-			used[name] = image
-		}
 	}
 	return used
 }
@@ -57,7 +47,14 @@ func imageOf(c config.Image) images.Image {
 	return images.Image{Query: q, Fallback: c.Fallback}
 }
 
-// keepImages refreshes the images that are used while the term lasts.
+// keepImages refreshes the images that any group uses while the term lasts.
 func (t *Term) keepImages() {
-	t.images.Run(t.ctx, t.usedImages)
+	t.builder.images.Run(t.ctx, func() map[string]images.Image {
+		used := map[string]images.Image{}
+		for _, key := range t.groups.Keys() {
+			g, _ := t.groups.Group(key)
+			maps.Copy(used, t.builder.imagesOf(g))
+		}
+		return used
+	})
 }

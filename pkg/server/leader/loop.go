@@ -1,140 +1,146 @@
 package leader
 
 import (
-	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/election"
-	"github.com/nstance/nstance/pkg/server/ledger"
-	"github.com/nstance/nstance/pkg/server/plan"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// This file is what a term offers to its loop.
+// This file is what a term offers to its loop, and what it does beside it.
 
 func (t *Term) loopConfig() reconcile.Config {
-	c := t.static.shard().Server
+	shard := t.config.shard()
+	tuned := tuning(shard)
 	return reconcile.Config{
-		Ledger: records{t.ledger, t.writer, t.writes}, Fence: t.fence, Groups: t, Builder: t, Provider: t.cfg.Provider,
+		Ledger: t.records, Fence: t.cfg.Fence, Groups: t.groups, Builder: t.builder, Provider: t.cfg.Provider,
 		NewID: func(kind string, now time.Time) (fleet.InstanceID, error) {
 			return fleet.NewID(kind, now, t.cfg.Random)
 		},
+		CreateRate: tuned.CreateRate, RequestTimeout: tuned.RequestTimeout, SweepInterval: tuned.SweepInterval,
+		FirstSweep:    time.Duration(shard.Server.LeaderElection.LeaseDuration),
+		Listing:       t.cfg.Listing,
+		LoadBalancers: t.loadBalancers,
+		NotLeader:     func(err error) bool { return errors.Is(err, election.ErrNotLeader) },
+		Report:        t.problems.report, Solved: t.problems.solved, Changed: t.changed,
+		Logger: t.cfg.Logger,
+	}
+}
+
+func tuning(c *config.Shard) reconcile.Tuning {
+	s := c.Server
+	return reconcile.Tuning{
 		CreateRate: reconcile.CreateRate{
-			PerSecond: c.CreateRate.PerSecond, Burst: c.CreateRate.Burst, Concurrency: c.CreateRate.Concurrency,
+			PerSecond: s.CreateRate.PerSecond, Burst: s.CreateRate.Burst, Concurrency: s.CreateRate.Concurrency,
 		},
-		RequestTimeout: time.Duration(c.RequestTimeout),
-		SweepInterval:  time.Duration(c.GarbageCollection.Interval),
-		FirstSweep:     time.Duration(c.LeaderElection.LeaseDuration),
-		Listing:        t.cfg.Listing,
-		LoadBalancers:  t.loadBalancers,
-		NotLeader:      func(err error) bool { return errors.Is(err, election.ErrNotLeader) },
-		Report:         t.troubles.report,
-		Solved:         t.troubles.solved,
-		Changed:        t.changed,
-		Logger:         t.cfg.Logger,
+		RequestTimeout: time.Duration(s.RequestTimeout), SweepInterval: time.Duration(s.GarbageCollection.Interval),
 	}
-}
-
-// records is the ledger as the loop needs it: read by anyone, written by this
-// term, with a moment for writes under way when the term ends.
-type records struct {
-	*ledger.Ledger
-	writer *ledger.Writer
-	writes *writes
-}
-
-var _ reconcile.Ledger = records{}
-
-// Create implements reconcile.Ledger.
-func (r records) Create(ctx context.Context, i fleet.Instance) (created fleet.Instance, err error) {
-	err = r.writes.do(ctx, func(ctx context.Context) error {
-		created, err = r.writer.Create(ctx, i)
-		return err
-	})
-	return created, err
-}
-
-// Update implements reconcile.Ledger.
-func (r records) Update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (updated fleet.Instance, err error) {
-	err = r.writes.do(ctx, func(ctx context.Context) error {
-		updated, err = r.writer.Update(ctx, id, change)
-		return err
-	})
-	return updated, err
-}
-
-// Malformed implements reconcile.Ledger.
-func (r records) Malformed() []reconcile.Malformed {
-	found := r.Ledger.Malformed()
-	out := make([]reconcile.Malformed, len(found))
-	for n, m := range found {
-		out[n] = reconcile.Malformed{Key: m.Key, ID: m.ID, Err: m.Err}
-	}
-	return out
-}
-
-// Remove implements reconcile.Ledger.
-func (r records) Remove(ctx context.Context, id fleet.InstanceID) error {
-	return r.writes.do(ctx, func(ctx context.Context) error { return r.writer.Remove(ctx, id) })
-}
-
-// changed hears of every instance that changed, and cuts the streams of one that
-// is on its way out.
-func (t *Term) changed(key fleet.GroupKey, id fleet.InstanceID) {
-	defer t.watches.Changed(key, id) // when all that is told of it is up to date
-	t.forgetTrouble(key)
-	if id == "" {
-		return
-	}
-	i, ok := t.ledger.Get(id)
-	if !ok || i.Phase.Ending() {
-		t.cfg.Cut(id)
-	}
-	if ok {
-		t.troubles.progress(key, i)
-	}
-}
-
-// Settings implements reconcile.Groups.
-func (t *Term) Settings() plan.Settings {
-	c := t.static.shard().Server
-	return plan.Settings{
-		ReportInterval: time.Duration(c.Health.ReportInterval), MissedReports: c.Health.MissedReports,
-		ShutdownGrace:       time.Duration(c.Health.ShutdownGrace),
-		RegistrationTimeout: time.Duration(c.GarbageCollection.RegistrationTimeout),
-		DeletedRetention:    time.Duration(c.GarbageCollection.DeletedRecordRetention),
-		EligibleAge:         time.Duration(c.Expiry.EligibleAge), ForcedAge: time.Duration(c.Expiry.ForcedAge),
-		OnDemandAge: time.Duration(c.Expiry.OnDemandAge),
-	}
-}
-
-// Keys implements reconcile.Groups: the groups that are defined.
-func (t *Term) Keys() []fleet.GroupKey { return t.wanted.Keys() }
-
-// Group implements reconcile.Groups: a group as it is wanted now.
-func (t *Term) Group(key fleet.GroupKey) (fleet.Group, bool) { return t.wanted.Group(key) }
-
-// Forget implements reconcile.Groups: it removes a group's dynamic entry.
-func (t *Term) Forget(ctx context.Context, key fleet.GroupKey) error {
-	return t.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) { return d.Forget(key), nil })
-}
-
-// Settle implements reconcile.Groups: it takes ids that are gone out of a
-// group's leaving list.
-func (t *Term) Settle(ctx context.Context, key fleet.GroupKey, ids []fleet.InstanceID) error {
-	return t.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) { return d.Settle(key, ids), nil })
 }
 
 // loadBalancers are the targets of the load balancers that the config defines, by
 // their names.
 func (t *Term) loadBalancers() map[string][]string {
-	defined := t.static.shard().LoadBalancers
+	defined := t.config.shard().LoadBalancers
 	targets := make(map[string][]string, len(defined))
 	for name, lb := range defined {
 		targets[name] = lb.TargetGroupARNs
 	}
 	return targets
+}
+
+// changed takes note of every instance that changed, and cuts the streams of one
+// that is on its way out.
+func (t *Term) changed(key fleet.GroupKey, id fleet.InstanceID) {
+	defer t.watches.Changed(key, id) // when all that is told of it is up to date
+	t.problems.pruneOf(key)
+	if id == "" {
+		return
+	}
+	i, ok := t.records.Get(id)
+	if !ok || i.Phase.Ending() {
+		t.cfg.Cut(id)
+	}
+	if ok {
+		t.problems.progress(key, i)
+	}
+}
+
+// touched has the loop look at an instance whose record may have changed.
+func (t *Term) touched(key fleet.GroupKey, id fleet.InstanceID) {
+	t.loop.Kick(key)
+	t.changed(key, id)
+}
+
+// settle reads what is in doubt, and writes it: the write of unknown outcome either
+// is there by then and is gone by, or can't land any more. Groups that can't be read
+// are looked at again like a store that does not answer.
+func (t *Term) settle() error {
+	if err := t.groups.edit(t.ctx, func(d config.Dynamic) (config.Dynamic, error) { return d, nil }); err != nil {
+		return err
+	}
+	return t.refresh.late()
+}
+
+// ReasonStuck is the reason of the problem that the leader can't act.
+const ReasonStuck = "LeaderStuck"
+
+// Report logs a problem and tells those who watch.
+func (t *Term) Report(p fleet.Problem) { t.problems.report(p) }
+
+// Over notes that the shard has no problem of a reason any more.
+func (t *Term) Over(reason string) { t.problems.over(reason) }
+
+// maxConfigProblems is how many problems of the static config are told to those who
+// begin to watch. Whoever wants all of them asks for the config's status.
+const maxConfigProblems = 100
+
+// lastingProblems are those of the shard that last although nobody reports them
+// again and again: why nothing is changed, and why the config in storage does not
+// run.
+func (t *Term) lastingProblems() (out []fleet.Problem) {
+	add := func(reason, message string) {
+		out = append(out, fleet.Problem{At: t.cfg.Now(), Reason: reason, Message: message})
+	}
+	if held := t.loop.Held(); held != "" {
+		add(reconcile.ReasonOrphans, held)
+	}
+	// Told of now and then, it may have given way to another problem meanwhile.
+	if stuck := t.cfg.Stuck(); stuck != "" && t.problems.of(fleet.GroupKey{}).Reason != ReasonStuck {
+		add(ReasonStuck, stuck)
+	}
+	if c := t.config.now(); c.fromApplied {
+		for _, p := range c.problems[:min(len(c.problems), maxConfigProblems)] {
+			add(ReasonConfig, p.String())
+		}
+	}
+	return out
+}
+
+// addressRetry is how soon the leader's address is tried for again.
+const addressRetry = 5 * time.Second
+
+// holdAddress takes the leader's address by force, and again whenever it turns
+// out to be elsewhere.
+func (t *Term) holdAddress() {
+	ctx := provider.WithGuard(t.ctx, t.cfg.Fence.Check)
+	for {
+		wait := time.Duration(t.config.shard().Server.GarbageCollection.Interval)
+		held, err := t.cfg.Network.Check(ctx)
+		if err == nil && !held {
+			err = t.cfg.Network.Assign(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			t.cfg.Logger.Error("can't take the leader's address", slog.Any("error", err))
+			wait = min(wait, addressRetry)
+		}
+		if retry.Wait(ctx, wait) != nil {
+			return
+		}
+	}
 }

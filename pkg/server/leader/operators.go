@@ -14,29 +14,41 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/record"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/operators"
+	"github.com/nstance/nstance/pkg/server/roster"
 )
+
+// registry keeps the records of the cluster's operators. Safe for concurrent use.
+type registry struct {
+	cfg    Config
+	writes *writes
+	roster *roster.Roster
+	// listings holds one while the records of operators are listed for a caller.
+	listings chan struct{}
+}
+
+var _ operators.Registry = (*registry)(nil)
 
 // BindOperator creates the operator's record by one if-absent write, which
 // spends its nonce and records it at once. Which server of which shard made it
 // is no matter; a repeated registration finds the record that counts.
-func (s registrationShard) BindOperator(ctx context.Context, o fleet.Operator) (fleet.Operator, error) {
-	body, err := json.Marshal(o.Written(s.fence.Epoch(), s.cfg.Writer))
+func (r *registry) BindOperator(ctx context.Context, o fleet.Operator) (fleet.Operator, error) {
+	body, err := json.Marshal(o.Written(r.cfg.Fence.Epoch(), r.cfg.Writer))
 	if err != nil {
 		return fleet.Operator{}, err
 	}
-	store := s.cfg.Store
-	err = s.writes.do(ctx, func(ctx context.Context) error {
-		return s.fence.Act(ctx, func(ctx context.Context) error {
-			_, err := object.Settle(ctx, store, o.Key(), body, object.IfAbsent())
+	err = r.writes.do(ctx, func(ctx context.Context) error {
+		return r.cfg.Fence.Act(ctx, func(ctx context.Context) error {
+			_, err := object.Settle(ctx, r.cfg.Store, o.Key(), body, object.IfAbsent())
 			return err
 		})
 	})
 	if !errors.Is(err, object.ErrConflict) {
 		return o, kind(err)
 	}
-	found, err := store.Get(ctx, o.Key())
+	found, err := r.cfg.Store.Get(ctx, o.Key())
 	if err != nil {
 		return fleet.Operator{}, kind(err)
 	}
@@ -44,25 +56,23 @@ func (s registrationShard) BindOperator(ctx context.Context, o fleet.Operator) (
 	if err != nil {
 		return fleet.Operator{}, fmt.Errorf("read operator record %s: %w", o.Key(), err)
 	}
-	return there, s.Confirm(ctx)
+	return there, kind(r.cfg.Fence.Check(ctx))
 }
-
-var _ operators.Registry = operatorShard{}
 
 // operatorReads is how many records of operators are read at a time.
 const operatorReads = 8
 
 // Operators implements operators.Registry.
-func (s operatorShard) Operators(
+func (r *registry) Operators(
 	ctx context.Context, tenant string, after fleet.InstanceID, limit int,
 ) (found []fleet.Operator, next fleet.InstanceID, err error) {
 	select { // a list costs many reads: one at a time leaves the store to the shard's own
-	case s.listings <- struct{}{}:
-		defer func() { <-s.listings }()
+	case r.listings <- struct{}{}:
+		defer func() { <-r.listings }()
 	case <-ctx.Done():
 		return nil, "", kind(context.Cause(ctx))
 	}
-	infos, err := object.All(ctx, s.cfg.Operators, fleet.OperatorPrefix+tenant+".")
+	infos, err := object.All(ctx, r.cfg.Operators, fleet.OperatorPrefix+tenant+".")
 	if err != nil {
 		return nil, "", kind(err)
 	}
@@ -77,18 +87,18 @@ func (s operatorShard) Operators(
 		}
 		found = append(found, fleet.Operator{ID: id, Tenant: tenant})
 	}
-	found, err = s.readOperators(ctx, found)
+	found, err = r.readOperators(ctx, found)
 	return found, next, kind(err)
 }
 
 // readOperators reads the records whose ids are given. One that was deleted by
 // hand meanwhile is left out.
-func (s operatorShard) readOperators(ctx context.Context, all []fleet.Operator) ([]fleet.Operator, error) {
+func (r *registry) readOperators(ctx context.Context, all []fleet.Operator) ([]fleet.Operator, error) {
 	reads, within := errgroup.WithContext(ctx)
 	reads.SetLimit(operatorReads)
 	for i := range all {
 		reads.Go(func() error {
-			o, err := s.readOperator(within, all[i].Tenant, all[i].ID)
+			o, err := r.readOperator(within, all[i].Tenant, all[i].ID)
 			if errors.Is(err, object.ErrNotFound) {
 				err = nil
 			}
@@ -111,8 +121,8 @@ type operatorRecord struct {
 
 // readOperator reads a record. Of a damaged one only whose it is remains, which
 // its key says.
-func (s operatorShard) readOperator(ctx context.Context, tenant string, id fleet.InstanceID) (operatorRecord, error) {
-	found, err := s.cfg.Operators.Get(ctx, fleet.OperatorKey(tenant, id))
+func (r *registry) readOperator(ctx context.Context, tenant string, id fleet.InstanceID) (operatorRecord, error) {
+	found, err := r.cfg.Operators.Get(ctx, fleet.OperatorKey(tenant, id))
 	if err != nil {
 		return operatorRecord{}, err
 	}
@@ -126,45 +136,45 @@ func (s operatorShard) readOperator(ctx context.Context, tenant string, id fleet
 // RemoveOperator implements operators.Registry. The record stays, and says that
 // the operator was removed: were it deleted, its nonce would be as good as new.
 // Several leaders may do it at once: one of them writes.
-func (s operatorShard) RemoveOperator(ctx context.Context, tenant string, id, by fleet.InstanceID) (removed fleet.Operator, err error) {
-	err = s.writes.do(ctx, func(ctx context.Context) error {
-		return s.fence.Act(ctx, func(ctx context.Context) error {
-			if removed, err = s.markRemoved(ctx, tenant, id, by); err == nil {
-				s.roster.Removed(tenant, id) // for good, whoever leads
+func (r *registry) RemoveOperator(ctx context.Context, tenant string, id, by fleet.InstanceID) (removed fleet.Operator, err error) {
+	err = r.writes.do(ctx, func(ctx context.Context) error {
+		return r.cfg.Fence.Act(ctx, func(ctx context.Context) error {
+			if removed, err = r.markRemoved(ctx, tenant, id, by); err == nil {
+				r.roster.Removed(tenant, id) // for good, whoever leads
 			}
 			return err
 		})
 	})
 	if err != nil {
-		s.roster.Doubt(tenant, id)
+		r.roster.Doubt(tenant, id)
 		if errors.Is(err, object.ErrNotFound) {
 			return fleet.Operator{}, rpc.NotFound.Errorf("no such operator %s", id)
 		}
 		return fleet.Operator{}, kind(err)
 	}
-	s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "operator removed", slog.String("operator", string(id)),
+	r.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "operator removed", slog.String("operator", string(id)),
 		slog.String("tenant", tenant), slog.String("by", string(removed.RemovedBy)))
 	return removed, nil
 }
 
 // markRemoved writes that an operator is removed, unless the record says so
 // already. A change in between can only have been another's removal.
-func (s operatorShard) markRemoved(ctx context.Context, tenant string, id, by fleet.InstanceID) (fleet.Operator, error) {
+func (r *registry) markRemoved(ctx context.Context, tenant string, id, by fleet.InstanceID) (fleet.Operator, error) {
 	for {
-		was, err := s.readOperator(ctx, tenant, id)
+		was, err := r.readOperator(ctx, tenant, id)
 		if err != nil || was.RemovedAt != nil {
 			return was.Operator, err
 		}
-		o := was.Remove(by, s.cfg.Now()).Written(s.fence.Epoch(), s.cfg.Writer)
+		o := was.Remove(by, r.cfg.Now()).Written(r.cfg.Fence.Epoch(), r.cfg.Writer)
 		body, err := record.Encode(o, was.unknown)
 		if err != nil {
 			return fleet.Operator{}, err
 		}
-		_, err = object.Settle(ctx, s.cfg.Store, o.Key(), body, object.IfMatch(was.etag))
+		_, err = object.Settle(ctx, r.cfg.Store, o.Key(), body, object.IfMatch(was.etag))
 		if !errors.Is(err, object.ErrConflict) {
 			return o, err
 		}
-		if err := rpc.Sleep(ctx, conflictPause); err != nil {
+		if err := retry.Wait(ctx, conflictPause); err != nil {
 			return fleet.Operator{}, fmt.Errorf("remove operator %s: %w: %w", id, object.ErrConflict, err)
 		}
 	}
@@ -174,6 +184,6 @@ func (s operatorShard) markRemoved(ctx context.Context, tenant string, id, by fl
 const conflictPause = 100 * time.Millisecond
 
 // OperatorHere implements operators.Registry.
-func (s operatorShard) OperatorHere(tenant string, id fleet.InstanceID) bool {
-	return s.roster.Here(tenant, id)
+func (r *registry) OperatorHere(tenant string, id fleet.InstanceID) bool {
+	return r.roster.Here(tenant, id)
 }

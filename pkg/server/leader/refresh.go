@@ -8,38 +8,65 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/delivery"
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/operators"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// Refresh implements operators.Shard. Refreshes come one after another.
-func (s operatorShard) Refresh(ctx context.Context) (operators.Refreshed, error) {
-	release, err := s.beginRefresh(ctx)
-	if err != nil {
-		return operators.Refreshed{}, err
-	}
-	defer release()
-	updated, err := s.refresh(ctx)
-	if err != nil {
-		return operators.Refreshed{}, err
-	}
-	s.files.Refreshed() // secrets and storage may have changed even if the config has not
-	c := s.static.now()
-	return operators.Refreshed{Updated: updated, ETag: string(c.info.ETag), RestartRequired: slices.Clone(c.restart)}, nil
+// refresher reads the static config again and goes over to it. Safe for concurrent
+// use: one comes after another.
+type refresher struct {
+	cfg      Config
+	term     context.Context //nolint:containedctx // in which all refreshes end
+	config   *running
+	groups   *groups
+	problems *problems
+	doubt    func() // called when it is not known what applied/ holds
+
+	// Set before the first refresh.
+	loop  *reconcile.Loop
+	files *delivery.Delivery
+
+	under   chan struct{} // holds one while the static config is read again
+	applied versioned     // of applied/; belongs to the acceptance under way
 }
 
-// beginRefresh waits until no other refresh is under way.
-func (t *Term) beginRefresh(ctx context.Context) (release func(), err error) {
+var _ operators.Static = (*refresher)(nil)
+
+// Status implements operators.Static.
+func (r *refresher) Status() operators.ConfigStatus {
+	c := r.config.now()
+	return operators.ConfigStatus{
+		ETag: string(c.info.ETag), LastModified: c.info.ModTime, Size: c.info.Size,
+		RunningApplied: c.fromApplied, Problems: c.problems, RestartRequired: slices.Clone(c.restart),
+	}
+}
+
+// Refresh implements operators.Static.
+func (r *refresher) Refresh(ctx context.Context) (is operators.ConfigStatus, updated bool, err error) {
+	release, err := r.begin(ctx)
+	if err != nil {
+		return is, false, err
+	}
+	defer release()
+	if updated, err = r.refresh(ctx); err != nil {
+		return is, false, err
+	}
+	r.files.Refreshed() // secrets and storage may have changed even if the config has not
+	return r.Status(), updated, nil
+}
+
+// begin waits until no other refresh is under way.
+func (r *refresher) begin(ctx context.Context) (release func(), err error) {
 	select {
-	case t.refreshes <- struct{}{}:
-		return func() { <-t.refreshes }, nil
-	case <-t.ctx.Done():
+	case r.under <- struct{}{}:
+		return func() { <-r.under }, nil
+	case <-r.term.Done():
 		return nil, ErrNoTerm()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the refresh before: %w", context.Cause(ctx))
@@ -48,97 +75,95 @@ func (t *Term) beginRefresh(ctx context.Context) (release func(), err error) {
 
 // refresh reads the static config again, and goes over to it when it is another
 // one that is valid. Its errors are kinds of package rpc.
-func (t *Term) refresh(ctx context.Context) (updated bool, err error) {
-	o, err := t.readText(ctx)
+func (r *refresher) refresh(ctx context.Context) (updated bool, err error) {
+	o, err := r.read(ctx)
 	if err != nil && !errors.Is(err, object.ErrNotFound) {
-		return false, t.storageError(err)
+		return false, r.storageError(err)
 	}
-	now := t.static.now()
+	now := r.config.now()
 	settled := err == nil && !now.fromApplied && now.recorded
 	if settled && o.ETag == now.info.ETag {
-		return false, t.stillLeading()
+		return false, r.stillLeading()
 	}
-	shard, err := t.parseText(o, err)
+	shard, err := r.parse(o, err)
 	if err != nil {
-		t.refuse(o, err)
-		return false, t.invalid(err)
+		r.refuse(o, err)
+		return false, r.invalid(err)
 	}
 	if settled && bytes.Equal(o.Body, now.body) {
 		now.info = o.Info
-		t.static.swap(now)
-		return false, t.stillLeading()
+		r.config.swap(now)
+		return false, r.stillLeading()
 	}
-	next := Accepted{shard: shard, body: o.Body, info: o.Info}.on(t.cfg.Boot)
-	if err := t.accept(ctx, next, t.swapBetweenPasses(next.shard)); err != nil {
-		return false, t.storageError(err)
+	next := Accepted{shard: shard, body: o.Body, info: o.Info}.on(r.cfg.Boot)
+	if err := r.accept(ctx, next, r.betweenPasses(next.shard)); err != nil {
+		return false, r.storageError(err)
 	}
-	t.refreshed()
+	r.refreshed()
 	return true, nil
 }
 
-// readText reads config/. It gives up with the term, and after a request's time.
-func (t *Term) readText(ctx context.Context) (object.Object, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.requestTimeout())
+// read reads config/. It gives up with the term, and after a request's time.
+func (r *refresher) read(ctx context.Context) (object.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.config.requestTimeout())
 	defer cancel()
-	defer context.AfterFunc(t.ctx, cancel)() //nolint:contextcheck // the term's end ends the read, as the caller's does
-	o, err := t.cfg.Store.Get(ctx, ConfigKey(t.cfg.Static.Shard))
+	defer context.AfterFunc(r.term, cancel)() //nolint:contextcheck // the term's end ends the read, as the caller's does
+	o, err := r.cfg.Store.Get(ctx, ConfigKey(r.cfg.Static.Shard))
 	if err != nil {
 		return object.Object{}, fmt.Errorf("read config: %w", err)
 	}
 	return o, nil
 }
 
-// parseText is the config that was read, unless reading it ended with missing. The
+// parse is the config that was read, unless reading it ended with missing. The
 // error is a Problems.
-func (t *Term) parseText(o object.Object, missing error) (*config.Shard, error) {
+func (r *refresher) parse(o object.Object, missing error) (*config.Shard, error) {
 	if missing != nil {
-		return nil, t.cfg.Static.noConfig()
+		return nil, r.cfg.Static.noConfig()
 	}
-	return t.cfg.Static.parse(o.Body)
+	return r.cfg.Static.parse(o.Body)
 }
 
 // refuse notes that config/ can't run, until a refresh or a look finds otherwise.
-func (t *Term) refuse(o object.Object, err error) {
-	now := t.static.now()
+func (r *refresher) refuse(o object.Object, err error) {
+	now := r.config.now()
 	now.info, now.fromApplied, now.problems = o.Info, true, problemsOf(err)
-	t.static.swap(now)
-	t.tellOfInvalidConfig()
+	r.config.swap(now)
+	r.tellOfInvalid()
 }
 
-func (t *Term) invalid(err error) error {
+func (r *refresher) invalid(err error) error {
 	return &rpc.ViolationsError{
-		Message:    ConfigKey(t.cfg.Static.Shard) + " is not valid, the config that was accepted before goes on to run",
+		Message:    ConfigKey(r.cfg.Static.Shard) + " is not valid, the config that was accepted before goes on to run",
 		Violations: violations(problemsOf(err)),
 	}
 }
 
-// refreshed makes everything that does not ask for itself follow the config that
-// was just swapped in.
-func (t *Term) refreshed() {
-	c := t.static.now()
-	t.cfg.Running(c.shard)
-	for _, field := range Ineffective(c.shard) {
-		t.cfg.Logger.Warn("a part of the config has no effect in this version", slog.String("field", field))
+func violations(problems config.Problems) []rpc.Violation {
+	out := make([]rpc.Violation, 0, len(problems))
+	for _, p := range problems {
+		out = append(out, rpc.Violation{Field: p.Path, Description: p.Message})
 	}
-	t.troubles.over(ReasonConfig)
-	t.tellOfGroups()
-	t.cfg.Logger.Info("config refreshed", slog.String("etag", string(c.info.ETag)), slog.String("restart_required", strings.Join(c.restart, ", ")))
+	return out
 }
 
-func tuning(c *config.Shard) reconcile.Tuning {
-	s := c.Server
-	return reconcile.Tuning{
-		CreateRate: reconcile.CreateRate{
-			PerSecond: s.CreateRate.PerSecond, Burst: s.CreateRate.Burst, Concurrency: s.CreateRate.Concurrency,
-		},
-		RequestTimeout: time.Duration(s.RequestTimeout), SweepInterval: time.Duration(s.GarbageCollection.Interval),
+// refreshed makes everything that does not ask for itself follow the config that
+// was just swapped in.
+func (r *refresher) refreshed() {
+	c := r.config.now()
+	r.cfg.Running(c.shard)
+	for _, field := range Ineffective(c.shard) {
+		r.cfg.Logger.Warn("a part of the config has no effect in this version", slog.String("field", field))
 	}
+	r.problems.over(ReasonConfig)
+	r.groups.tell()
+	r.cfg.Logger.Info("config refreshed", slog.String("etag", string(c.info.ETag)), slog.String("restart_required", strings.Join(c.restart, ", ")))
 }
 
 // stillLeading is nil while the term lasts: an answer after it would be an old
 // leader's.
-func (t *Term) stillLeading() error {
-	if t.ctx.Err() != nil {
+func (r *refresher) stillLeading() error {
+	if r.term.Err() != nil {
 		return ErrNoTerm()
 	}
 	return nil
@@ -146,11 +171,11 @@ func (t *Term) stillLeading() error {
 
 // storageError is what to tell a caller about a refresh that the store, or the end
 // of the term, kept from being done.
-func (t *Term) storageError(err error) error {
+func (r *refresher) storageError(err error) error {
 	switch {
 	case errors.As(err, new(rpc.Kind)):
 		return err
-	case t.ctx.Err() != nil, errors.Is(err, election.ErrNotLeader):
+	case r.term.Err() != nil, errors.Is(err, election.ErrNotLeader):
 		return ErrNoTerm()
 	default:
 		return rpc.Unavailable.Errorf("object storage does not answer as it should, and the config that ran goes on to run: try again: %w", err)

@@ -1,12 +1,12 @@
 package leader
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
@@ -29,6 +29,13 @@ type Accepted struct {
 	problems    config.Problems
 }
 
+// on is c as a process that was started on boot can run it.
+func (c Accepted) on(boot *config.Shard) Accepted {
+	c.restart = restartFields(boot, c.shard)
+	c.shard = keepBoot(boot, c.shard)
+	return c
+}
+
 // Shard is the config itself.
 func (c Accepted) Shard() *config.Shard { return c.shard }
 
@@ -41,6 +48,10 @@ type running struct {
 func (r *running) now() Accepted        { return *r.config.Load() }
 func (r *running) shard() *config.Shard { return r.config.Load().shard }
 func (r *running) swap(next Accepted)   { r.config.Store(&next) }
+
+func (r *running) requestTimeout() time.Duration {
+	return time.Duration(r.shard().Server.RequestTimeout)
+}
 
 // unrecord notes that applied/ may hold another config than the one that runs from
 // here on, until one is swapped in that is recorded: if that never comes about,
@@ -146,26 +157,4 @@ func (c *Static) readApplied(ctx context.Context) (appliedConfig, error) {
 		last.shard, last.err = c.check(config.ParseAccepted(body))
 	}
 	return last, nil
-}
-
-// recordApplied keeps a newly accepted config in place of last, for the next
-// leader that finds an invalid one. Nothing is written when this term has written
-// the same; another's word is not enough, because what that term sent before may
-// still be under way.
-func (t *Term) recordApplied(ctx context.Context, c Accepted, last appliedConfig) error {
-	if t.applied.proven && bytes.Equal(last.body, c.body) {
-		return nil
-	}
-	over, body := t.applied.over(), config.WithHeader(t.applied.next(), c.body)
-	err := t.fence.Act(ctx, func(ctx context.Context) error {
-		etag, err := object.Settle(ctx, t.cfg.Store, t.applied.key, body, over)
-		if err == nil {
-			t.applied.landed(etag)
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("keep the accepted config: %w", err)
-	}
-	return nil
 }

@@ -11,11 +11,8 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/delivery"
 	"github.com/nstance/nstance/pkg/server/election"
-	"github.com/nstance/nstance/pkg/server/images"
 	"github.com/nstance/nstance/pkg/server/ledger"
 	"github.com/nstance/nstance/pkg/server/operators"
 	"github.com/nstance/nstance/pkg/server/reconcile"
@@ -23,31 +20,25 @@ import (
 )
 
 // Term is what exists only while this server leads. All of it ends with ctx. Safe
-// for concurrent use.
+// for concurrent use. Its duties are those of its parts: each has its own state.
 type Term struct {
-	cfg      Config
-	ctx      context.Context
-	stop     context.CancelFunc
-	fence    *election.Term
-	static   running
-	ledger   *ledger.Ledger
-	writer   *ledger.Writer
-	writes   *writes
-	wanted   *wanted
-	applied  versioned // of applied/; belongs to the acceptance under way
+	cfg  Config
+	ctx  context.Context //nolint:containedctx // the term, in which the work of all parts ends
+	stop context.CancelFunc
+
+	config   *running
+	records  records
+	groups   *groups
+	refresh  *refresher
+	doubts   *doubts
+	problems *problems
+	builder  *builder
 	loop     *reconcile.Loop
-	troubles *troubles
-	images   *images.Cache
 	files    *delivery.Delivery
-	// refreshes holds one while the static config is read again.
-	refreshes chan struct{}
-	// doubts holds one when it is not known what the store holds of groups/ or applied/.
-	doubts   chan struct{}
-	watches  *operators.Watches
-	onDemand tally
+	onDemand *onDemand
 	roster   *roster.Roster
-	// listings holds one while the records of operators are listed for a caller.
-	listings chan struct{}
+	registry *registry
+	watches  *operators.Watches
 }
 
 // Take takes over: it reads everything that decisions depend on, config, records
@@ -57,22 +48,28 @@ func Take(ctx context.Context, cfg Config) (*Term, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	t, err := takeOver(ctx, cfg)
-	if err != nil {
-		stop()
-		return nil, err
-	}
-	t.stop = stop
-	return t, nil
-}
-
-func takeOver(ctx context.Context, cfg Config) (*Term, error) {
 	cfg.Static.epoch.Store(cfg.Fence.Epoch())
 	static, err := cfg.Static.ReadFor(ctx, cfg.Boot)
 	if err != nil {
 		return nil, err
 	}
+	writer, err := loadRecords(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	t := &Term{cfg: cfg, config: &running{}}
+	t.config.swap(static.on(cfg.Boot))
+	t.ctx, t.stop = context.WithCancel(ctx)
+	t.records = records{cfg.Ledger, writer, newWrites(t.ctx, t.config.requestTimeout)}
+	if err := t.assemble(); err != nil {
+		t.stop()
+		return nil, err
+	}
+	return t, nil
+}
+
+// loadRecords reads the records, for a term that is not over by what they say.
+func loadRecords(ctx context.Context, cfg Config) (*ledger.Writer, error) {
 	writer := cfg.Ledger.Lead(cfg.Fence) // before it loads: records of this epoch are in reach
 	stats, err := cfg.Ledger.Load(ctx)
 	if err != nil {
@@ -83,76 +80,43 @@ func takeOver(ctx context.Context, cfg Config) (*Term, error) {
 		cfg.Fence.RiseAbove(later)
 		return nil, fmt.Errorf("records were written in epoch %d, this is %d: %w", later, cfg.Fence.Epoch(), election.ErrNotLeader)
 	}
-	t := &Term{
-		cfg: cfg, ctx: ctx, fence: cfg.Fence, ledger: cfg.Ledger, writer: writer,
-		troubles: newTroubles(cfg.Logger), refreshes: make(chan struct{}, 1), doubts: make(chan struct{}, 1), listings: make(chan struct{}, 1),
-		roster: roster.New(roster.Config{Store: cfg.Operators, Now: cfg.Now, Logger: cfg.Logger}),
+	return writer, nil
+}
+
+// assemble makes the parts of the term, and has them hear of each other.
+func (t *Term) assemble() (err error) {
+	t.problems, t.doubts, t.builder = newProblems(t.cfg), newDoubts(), t.newBuilder()
+	if t.groups, err = t.newGroups(); err != nil {
+		return InPart(partGroups, err)
 	}
-	t.applied = t.versionOf(appliedKey(cfg.Static.Shard))
-	t.writes = newWrites(ctx, t.requestTimeout)
-	t.static.swap(static.on(cfg.Boot))
-	t.images = t.newImages()
-	if t.wanted, err = t.newWanted(); err != nil {
-		return nil, InPart(partGroups, err)
+	t.refresh = &refresher{
+		cfg: t.cfg, term: t.ctx, config: t.config, groups: t.groups, problems: t.problems, doubt: t.doubts.ask,
+		under: make(chan struct{}, 1), applied: newVersioned(t.cfg, appliedKey(t.cfg.Static.Shard)),
 	}
-	if err := t.acceptAtTakeover(ctx); err != nil {
-		return nil, InPart(PartConfig, err)
+	if err := t.refresh.atTakeover(t.ctx); err != nil {
+		return InPart(PartConfig, err)
 	}
 	if t.loop, err = reconcile.New(t.loopConfig()); err != nil {
-		return nil, err
+		return err
 	}
-	if t.files, err = delivery.New(ctx, t.deliveryConfig()); err != nil {
-		return nil, InPart(partFiles, err)
+	if t.files, err = t.newDelivery(); err != nil {
+		return InPart(partFiles, err)
 	}
-	t.cfg.Running(t.static.shard())
-	t.wanted.reread = func() { t.loop.Kick(); t.files.Changed() }
-	t.watch()
-	return t, nil
-}
-
-// versionOf begins to keep count of an object's versions.
-func (t *Term) versionOf(key string) versioned {
-	rise := func(later uint64) {
-		t.cfg.Logger.Warn("an object is of a later epoch", slog.String("key", key), slog.Uint64("later", later))
-		t.fence.RiseAbove(later)
+	t.cfg.Running(t.config.shard())
+	t.refresh.loop, t.refresh.files = t.loop, t.files
+	t.groups.changed = func(keys ...fleet.GroupKey) { t.loop.Kick(keys...); t.files.Changed(keys...) }
+	t.roster = roster.New(roster.Config{Store: t.cfg.Operators, Now: t.cfg.Now, Logger: t.cfg.Logger})
+	t.registry = &registry{cfg: t.cfg, writes: t.records.writes, roster: t.roster, listings: make(chan struct{}, 1)}
+	t.onDemand = &onDemand{cfg: t.cfg, config: t.config, groups: t.groups, records: t.records, touched: t.touched}
+	t.watches = t.newWatches()
+	t.problems.gone, t.problems.held, t.problems.lasting = t.groups.gone, t.loop.Held, t.lastingProblems
+	t.problems.told = func(key fleet.GroupKey) { t.watches.Changed(key, "") }
+	t.groups.altered = func() {
+		t.problems.mended(t.groups.invalid())
+		t.problems.prune()
+		t.watches.Changed(fleet.GroupKey{}, "")
 	}
-	return versioned{key: key, epoch: t.fence.Epoch(), writer: t.cfg.Writer, rise: rise}
-}
-
-// ReasonGroups is the reason of problems with the definitions of dynamic groups.
-const ReasonGroups = "GroupsInvalid"
-
-// Dynamic groups are read again once a lease after the takeover, and written if this
-// term has not, so that no write of a leader before can land any more; and then they
-// are read every hour; every minute while they can't be.
-const (
-	groupsInterval      = time.Hour
-	groupsRetryInterval = time.Minute
-)
-
-// tellOfGroups reports what is wrong with the definitions of dynamic groups.
-func (t *Term) tellOfGroups() {
-	for _, p := range t.wanted.Problems() {
-		t.troubles.report(fleet.Problem{At: t.cfg.Now(), Reason: ReasonGroups, Message: p.String(), Group: groupIn(p.Path)})
-	}
-}
-
-func (t *Term) rereadGroups() {
-	wait, first := time.Duration(t.static.shard().Server.LeaderElection.LeaseDuration), true
-	for rpc.Sleep(t.ctx, wait) == nil {
-		wait = groupsInterval
-		switch err := t.wanted.reload(t.ctx); {
-		case err != nil:
-			wait = groupsRetryInterval
-		case first && t.wanted.unreadable() == nil:
-			first = false
-			t.doubt()
-		}
-		t.tellOfGroups()
-		if t.wanted.unreadable() != nil || t.acceptLate() != nil {
-			wait = groupsRetryInterval
-		}
-	}
+	return nil
 }
 
 // Run reconciles, and keeps the leader's address, until the term ends or, by an
@@ -161,15 +125,16 @@ func (t *Term) rereadGroups() {
 // acts in the term's name any more.
 func (t *Term) Run(publish func() (withdraw func())) error {
 	defer t.stop()
-	t.tellOfGroups()
+	t.groups.tell()
+	lease := time.Duration(t.config.shard().Server.LeaderElection.LeaseDuration)
 	var aside sync.WaitGroup
 	if t.cfg.Network != nil {
-		aside.Go(func() { t.holdAddress(t.cfg.Network) })
+		aside.Go(t.holdAddress)
 	}
-	aside.Go(t.rereadGroups)
-	aside.Go(t.settleDoubts)
+	aside.Go(func() { t.groups.keepRead(t.ctx, lease, t.refresh.late) })
+	aside.Go(func() { t.doubts.keepSettled(t.ctx, t.settle, t.cfg.Uniform) })
 	aside.Go(t.keepImages)
-	aside.Go(t.tellOfConfig)
+	aside.Go(func() { t.refresh.remind(t.ctx) })
 	aside.Go(func() { t.watches.Run(t.ctx) })
 	aside.Go(func() { t.roster.Keep(t.ctx) })
 	withdraw := publish()
@@ -178,32 +143,8 @@ func (t *Term) Run(publish func() (withdraw func())) error {
 	err := t.loop.Run(t.ctx)
 	t.stop()
 	withdraw()
-	t.writes.end()
+	t.records.writes.end()
 	aside.Wait()
-	t.cfg.Logger.Info("term is over", slog.Uint64("epoch", t.fence.Epoch()), slog.Any("cause", context.Cause(t.ctx)))
+	t.cfg.Logger.Info("term is over", slog.Uint64("epoch", t.cfg.Fence.Epoch()), slog.Any("cause", context.Cause(t.ctx)))
 	return err
 }
-
-// holdAddress takes the leader's address by force, and again whenever it turns
-// out to be elsewhere.
-func (t *Term) holdAddress(n provider.LeaderNetwork) {
-	ctx := provider.WithGuard(t.ctx, t.fence.Check)
-	for {
-		interval := time.Duration(t.static.shard().Server.GarbageCollection.Interval)
-		held, err := n.Check(ctx)
-		if err == nil && !held {
-			err = n.Assign(ctx)
-		}
-		wait := interval
-		if err != nil && ctx.Err() == nil {
-			t.cfg.Logger.Error("can't take the leader's address", slog.Any("error", err))
-			wait = min(interval, addressRetry)
-		}
-		if rpc.Sleep(ctx, wait) != nil {
-			return
-		}
-	}
-}
-
-// addressRetry is how soon the leader's address is tried for again.
-const addressRetry = 5 * time.Second

@@ -2,6 +2,7 @@ package leader
 
 import (
 	"fmt"
+	"log/slog"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
@@ -32,6 +33,15 @@ type versioned struct {
 	// proven: the newest version is a write of this term that is known to have
 	// landed, with none in doubt since.
 	proven bool
+}
+
+// newVersioned begins to keep count of an object's versions.
+func newVersioned(cfg Config, key string) versioned {
+	rise := func(later uint64) {
+		cfg.Logger.Warn("an object is of a later epoch", slog.String("key", key), slog.Uint64("later", later))
+		cfg.Fence.RiseAbove(later)
+	}
+	return versioned{key: key, epoch: cfg.Fence.Epoch(), writer: cfg.Writer, rise: rise}
 }
 
 // readable refuses a header with an epoch that is later than this server's last term

@@ -2,12 +2,35 @@ package operators
 
 import (
 	"context"
+	"time"
 
+	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
+
+// Static is the static config that runs.
+type Static interface {
+	Status() ConfigStatus
+	// Refresh reads the static config again and goes over to it if it is another
+	// one. When it returns nil that is durable; after an error the config that ran
+	// goes on to run.
+	Refresh(ctx context.Context) (c ConfigStatus, updated bool, err error)
+}
+
+// ConfigStatus is which static config runs.
+type ConfigStatus struct {
+	ETag           string
+	LastModified   time.Time
+	Size           int64
+	RunningApplied bool
+	Problems       config.Problems // why config/ can't run, when applied/ does
+	// RestartRequired names the fields of the config that this server does without
+	// until it is started anew.
+	RestartRequired []string
+}
 
 // GetConfigStatus describes the static config that runs. It is the whole
 // shard's, so only tenant default may ask.
@@ -16,15 +39,15 @@ func (s *Service) GetConfigStatus(ctx context.Context, _ *nstancev1.GetConfigSta
 	if err != nil {
 		return nil, err
 	}
-	c := shard.Config()
+	c := shard.Static.Status()
 	resp := &nstancev1.GetConfigStatusResponse{
 		Etag: c.ETag, Size: c.Size, RunningApplied: c.RunningApplied, RestartRequired: c.RestartRequired,
 	}
 	if !c.LastModified.IsZero() { // else there is none in the bucket
 		resp.LastModified = timestamppb.New(c.LastModified)
 	}
-	for _, v := range c.Violations {
-		resp.Violations = append(resp.Violations, &nstancev1.Violation{Field: v.Field, Description: v.Description})
+	for _, p := range c.Problems {
+		resp.Violations = append(resp.Violations, &nstancev1.Violation{Field: p.Path, Description: p.Message})
 	}
 	return resp, nil
 }
@@ -38,25 +61,25 @@ func (s *Service) RefreshConfig(ctx context.Context, _ *nstancev1.RefreshConfigR
 	if err != nil {
 		return nil, err
 	}
-	r, err := shard.Refresh(ctx)
+	c, updated, err := shard.Static.Refresh(ctx)
 	if err != nil {
 		return nil, err
 	}
 	outcome := nstancev1.RefreshOutcome_REFRESH_OUTCOME_UNCHANGED
-	if r.Updated {
+	if updated {
 		outcome = nstancev1.RefreshOutcome_REFRESH_OUTCOME_UPDATED
 	}
-	return &nstancev1.RefreshConfigResponse{Outcome: outcome, Etag: r.ETag, RestartRequired: r.RestartRequired}, nil
+	return &nstancev1.RefreshConfigResponse{Outcome: outcome, Etag: c.ETag, RestartRequired: c.RestartRequired}, nil
 }
 
 // openConfig is open for what concerns the static config, which shows all tenants.
 func (s *Service) openConfig(ctx context.Context) (Shard, error) {
 	shard, tenant, err := s.open(ctx)
 	if err != nil {
-		return nil, err
+		return Shard{}, err
 	}
 	if tenant != fleet.DefaultTenant {
-		return nil, rpc.Denied.Errorf("the shard's config is for tenant %q only: the client certificate is of tenant %q", fleet.DefaultTenant, tenant)
+		return Shard{}, rpc.Denied.Errorf("the shard's config is for tenant %q only: the client certificate is of tenant %q", fleet.DefaultTenant, tenant)
 	}
 	return shard, nil
 }

@@ -18,6 +18,6 @@ func (s *Service) AcknowledgeDrained(ctx context.Context, req *nstancev1.Acknowl
 	if err != nil {
 		return nil, invalid("id", err.Error())
 	}
-	err = shard.AcknowledgeDrained(ctx, tenant, id)
+	err = shard.OnDemand.AcknowledgeDrained(ctx, tenant, id)
 	return &nstancev1.AcknowledgeDrainedResponse{}, err
 }

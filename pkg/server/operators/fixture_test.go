@@ -24,14 +24,13 @@ import (
 
 // shard is a shard of plain values.
 type shard struct {
-	operators.Shard // what a watch does not ask for
-	mu              sync.Mutex
-	groups          map[fleet.GroupKey]fleet.Group
-	instances       map[fleet.InstanceID]fleet.Instance
-	health          map[fleet.InstanceID]operators.Health
-	problems        broadcast.Feed[fleet.Problem]
-	asked           int // for the instances of a group
-	over            bool
+	mu        sync.Mutex
+	groups    map[fleet.GroupKey]fleet.Group
+	instances map[fleet.InstanceID]fleet.Instance
+	health    map[fleet.InstanceID]operators.Health
+	problems  broadcast.Feed[fleet.Problem]
+	asked     int // for the instances of a group
+	over      bool
 }
 
 func (s *shard) locked(f func()) {
@@ -40,7 +39,13 @@ func (s *shard) locked(f func()) {
 	f()
 }
 
-func (s *shard) Keys() (keys []fleet.GroupKey) {
+// desired is the shard's groups.
+type desired struct {
+	*shard
+	operators.Groups // what a watch does not ask for
+}
+
+func (s desired) All() (keys []fleet.GroupKey) {
 	s.locked(func() {
 		for k := range s.groups {
 			keys = append(keys, k)
@@ -49,14 +54,18 @@ func (s *shard) Keys() (keys []fleet.GroupKey) {
 	return keys
 }
 
-func (s *shard) Group(key fleet.GroupKey) (g fleet.Group, ok bool) {
+func (s desired) Group(key fleet.GroupKey) (g fleet.Group, ok bool) {
 	s.locked(func() { g, ok = s.groups[key] })
 	return g, ok
 }
 
-func (s *shard) GroupETag(key fleet.GroupKey) string { return "etag of " + key.String() }
+func (s desired) ETag(key fleet.GroupKey) string { return "etag of " + key.String() }
 
-func (s *shard) GroupTrouble(fleet.GroupKey) operators.Trouble { return operators.Trouble{} }
+func (s *shard) OfGroup(fleet.GroupKey) (fleet.Problem, bool) { return fleet.Problem{}, false }
+
+func (s *shard) Follow(tenant string) *broadcast.Reader[fleet.Problem] {
+	return s.problems.Subscribe(func(p fleet.Problem) bool { return p.Group.Tenant == tenant }, nil, operators.MaxPendingProblems)
+}
 
 func (s *shard) Instances() (all []fleet.Instance) {
 	s.locked(func() {
@@ -67,12 +76,12 @@ func (s *shard) Instances() (all []fleet.Instance) {
 	return all
 }
 
-func (s *shard) GroupInstances(key fleet.GroupKey) []fleet.Instance {
+func (s *shard) Group(key fleet.GroupKey) []fleet.Instance {
 	s.locked(func() { s.asked++ })
 	return slices.DeleteFunc(s.Instances(), func(i fleet.Instance) bool { return i.GroupKey() != key })
 }
 
-func (s *shard) Instance(id fleet.InstanceID) (i fleet.Instance, ok bool) {
+func (s *shard) Get(id fleet.InstanceID) (i fleet.Instance, ok bool) {
 	s.locked(func() { i, ok = s.instances[id] })
 	return i, ok
 }
@@ -97,7 +106,7 @@ type fixture struct {
 	open    atomic.Int64       // streams
 }
 
-func (f *fixture) join(context.Context) (cut <-chan struct{}, leave func(), err error) {
+func (f *fixture) join(context.Context, pki.Caller) (cut <-chan struct{}, leave func(), err error) {
 	f.open.Add(1)
 	return f.cut, func() { f.open.Add(-1) }, nil
 }
@@ -109,12 +118,9 @@ func newFixture(t *testing.T) *fixture {
 		health: map[fleet.InstanceID]operators.Health{},
 	}
 	f := &fixture{shard: s, t: t, end: end, cut: make(chan struct{})}
-	f.watches = operators.NewWatches(operators.WatchesConfig{
-		Shard: s, Done: ctx.Done(), Now: time.Now, Join: f.join,
-		Problems: func(tenant string) *broadcast.Reader[fleet.Problem] {
-			return s.problems.Subscribe(func(p fleet.Problem) bool { return p.Group.Tenant == tenant }, nil, operators.MaxPendingProblems)
-		},
-	})
+	parts := operators.Shard{Groups: desired{shard: s}, Instances: s, Health: s.Health, Problems: s}
+	f.watches = operators.NewWatches(operators.WatchesConfig{Shard: parts, Done: ctx.Done(), Now: time.Now, Join: f.join})
+	parts.Watches = f.watches
 	led := func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -124,8 +130,7 @@ func newFixture(t *testing.T) *fixture {
 		return nil
 	}
 	f.service = operators.New(operators.Config{
-		Shard:   func() (operators.Shard, error) { return s, led() },
-		Watches: func() (*operators.Watches, error) { return f.watches, led() },
+		Shard: func() (operators.Shard, error) { return parts, led() },
 	})
 	done := make(chan struct{})
 	go func() { defer close(done); f.watches.Run(ctx) }()

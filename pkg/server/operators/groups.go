@@ -3,6 +3,7 @@ package operators
 import (
 	"context"
 
+	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -15,7 +16,7 @@ func (s *Service) ListGroups(ctx context.Context, _ *nstancev1.ListGroupsRequest
 		return nil, err
 	}
 	resp := &nstancev1.ListGroupsResponse{}
-	for _, key := range shard.Keys() {
+	for _, key := range shard.Groups.All() {
 		if key.Tenant != tenant {
 			continue
 		}
@@ -38,11 +39,11 @@ func (s *Service) UpsertGroup(ctx context.Context, req *nstancev1.UpsertGroupReq
 	if err != nil {
 		return nil, err
 	}
-	change, err := changeOf(shard, key, req)
+	change, err := changeOf(shard.Instances, key, req)
 	if err != nil {
 		return nil, err
 	}
-	if err := shard.Upsert(ctx, key, change); err != nil {
+	if err := shard.Groups.Upsert(ctx, key, change); err != nil {
 		return nil, err
 	}
 	status, err := groupStatus(shard, key)
@@ -63,7 +64,7 @@ func (s *Service) DeleteGroup(ctx context.Context, req *nstancev1.DeleteGroupReq
 	if err != nil {
 		return nil, err
 	}
-	if err := shard.Delete(ctx, key); err != nil {
+	if err := shard.Groups.Delete(ctx, key); err != nil {
 		return nil, err
 	}
 	return &nstancev1.DeleteGroupResponse{}, nil
@@ -83,19 +84,23 @@ func invalid(field, description string) error {
 // changeOf checks what a request names: instances to remove must be the group's
 // own. Their absence is an error rather than silence, because the caller counts
 // on exactly these leaving.
-func changeOf(shard Shard, key fleet.GroupKey, req *nstancev1.UpsertGroupRequest) (Change, error) {
-	c := Change{Size: req.Size, Template: req.Template, InstanceType: req.InstanceType, SubnetPool: req.SubnetPool}
+func changeOf(all Instances, key fleet.GroupKey, req *nstancev1.UpsertGroupRequest) (config.Change, error) {
+	c := config.Change{Template: req.Template, InstanceType: req.InstanceType, SubnetPool: req.SubnetPool}
+	if req.Size != nil {
+		size := int(req.GetSize())
+		c.Size = &size
+	}
 	if req.GetVars() != nil {
 		c.Vars = req.GetVars().AsMap()
 	}
 	for _, s := range req.GetRemove() {
 		id, err := fleet.ParseID(s)
 		if err != nil {
-			return Change{}, invalid("remove", err.Error())
+			return config.Change{}, invalid("remove", err.Error())
 		}
-		i, ok := shard.Instance(id)
+		i, ok := all.Get(id)
 		if !ok || i.GroupKey() != key || i.OnDemand {
-			return Change{}, rpc.NotFound.Errorf("remove: group %s has no managed instance %s", key.Name, id)
+			return config.Change{}, rpc.NotFound.Errorf("remove: group %s has no managed instance %s", key.Name, id)
 		}
 		c.Remove = append(c.Remove, id)
 	}

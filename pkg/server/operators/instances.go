@@ -18,13 +18,13 @@ func (s *Service) ListInstances(ctx context.Context, req *nstancev1.ListInstance
 	}
 	var all []fleet.Instance
 	if req.GetGroup() == "" {
-		all = shard.Instances()
+		all = shard.Instances.Instances()
 	} else {
 		key, err := groupKey(tenant, req.GetGroup())
 		if err != nil {
 			return nil, err
 		}
-		all = shard.GroupInstances(key)
+		all = shard.Instances.Group(key)
 	}
 	resp := &nstancev1.ListInstancesResponse{}
 	for _, i := range all {
@@ -45,7 +45,7 @@ func (s *Service) GetInstanceStatus(ctx context.Context, req *nstancev1.GetInsta
 	if err != nil {
 		return nil, invalid("id", err.Error())
 	}
-	i, ok := shard.Instance(id)
+	i, ok := shard.Instances.Get(id)
 	if !ok || i.Tenant != tenant {
 		return nil, rpc.NotFound.Errorf("no such instance %s", id)
 	}

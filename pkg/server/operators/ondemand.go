@@ -43,7 +43,7 @@ func (s *Service) CreateInstance(ctx context.Context, req *nstancev1.CreateInsta
 	if err != nil {
 		return nil, err
 	}
-	i, err := shard.CreateInstance(ctx, n)
+	i, err := shard.OnDemand.CreateInstance(ctx, n)
 	if err != nil {
 		return nil, err
 	}
@@ -87,13 +87,13 @@ func (s *Service) DeleteInstance(ctx context.Context, req *nstancev1.DeleteInsta
 		if err != nil {
 			return nil, invalid("id", err.Error())
 		}
-		err = shard.DeleteInstance(ctx, tenant, id)
+		err = shard.OnDemand.DeleteInstance(ctx, tenant, id)
 		return &nstancev1.DeleteInstanceResponse{}, err
 	case *nstancev1.DeleteInstanceRequest_IdempotencyKey:
 		if err := fleet.CheckRequestKey(target.IdempotencyKey); err != nil {
 			return nil, invalid("idempotency_key", err.Error())
 		}
-		err := shard.DeleteByKey(ctx, tenant, target.IdempotencyKey)
+		err := shard.OnDemand.DeleteByKey(ctx, tenant, target.IdempotencyKey)
 		return &nstancev1.DeleteInstanceResponse{}, err
 	default:
 		return nil, invalid("id", "required, unless an idempotency_key is given")

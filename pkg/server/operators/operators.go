@@ -46,7 +46,7 @@ func (s *Service) ListOperators(ctx context.Context, req *nstancev1.ListOperator
 			return nil, err
 		}
 	}
-	found, next, err := shard.Operators(ctx, tenant, after, limit)
+	found, next, err := shard.Registry.Operators(ctx, tenant, after, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (s *Service) RemoveOperator(ctx context.Context, req *nstancev1.RemoveOpera
 		return nil, err
 	}
 	caller, _ := rpc.CallerFrom(ctx) // open has seen it
-	removed, err := shard.RemoveOperator(ctx, tenant, id, fleet.InstanceID(caller.ID))
+	removed, err := shard.Registry.RemoveOperator(ctx, tenant, id, fleet.InstanceID(caller.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func operatorID(field, text string) (fleet.InstanceID, error) {
 
 func operatorStatus(shard Shard, o fleet.Operator) *nstancev1.OperatorStatus {
 	st := &nstancev1.OperatorStatus{
-		Id: string(o.ID), Tenant: o.Tenant, RemovedBy: string(o.RemovedBy), Connected: shard.OperatorHere(o.Tenant, o.ID),
+		Id: string(o.ID), Tenant: o.Tenant, RemovedBy: string(o.RemovedBy), Connected: shard.Registry.OperatorHere(o.Tenant, o.ID),
 	}
 	if !o.RegisteredAt.IsZero() {
 		st.RegisteredAt = timestamppb.New(o.RegisteredAt)

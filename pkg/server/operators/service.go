@@ -9,8 +9,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/broadcast"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -23,68 +25,46 @@ type Health struct {
 	ConfigHash    string // that it last reported; empty: none since takeover
 }
 
-// ConfigStatus is which static config runs.
-type ConfigStatus struct {
-	ETag           string
-	LastModified   time.Time
-	Size           int64
-	RunningApplied bool
-	Violations     []rpc.Violation // why config/ can't run, when applied/ does
-	// RestartRequired names the fields of the config that this server does without
-	// until it is started anew.
-	RestartRequired []string
+// Shard is what the leader's term offers to operators, by duty. What it returns is
+// the caller's own copy; the errors of what it does are kinds of package rpc.
+type Shard struct {
+	Groups    Groups
+	Instances Instances
+	Health    func(id fleet.InstanceID) Health
+	Problems  Problems
+	OnDemand  OnDemand
+	Registry  Registry
+	Static    Static
+	Watches   *Watches
 }
 
-// Refreshed is what came of reading the static config again.
-type Refreshed struct {
-	Updated         bool // false: it is what ran already
-	ETag            string
-	RestartRequired []string // as in ConfigStatus
-}
-
-// Trouble is something that a person may have to know.
-type Trouble struct {
-	Reason  string // a short constant, such as ProviderError
-	Message string // empty: no trouble
-	AtSize  bool   // matters even while the group has all its instances
-}
-
-// Change is what an UpsertGroup asks for; nil fields stay as they are.
-type Change struct {
-	Size         *int32
-	Template     *string
-	InstanceType *string
-	SubnetPool   *string
-	Vars         map[string]any
-	Remove       []fleet.InstanceID
-}
-
-// Shard is what the leader's term offers to operators. What it returns is the
-// caller's own copy.
-type Shard interface {
-	// Keys lists the groups that are wanted or still have instances, sorted.
-	Keys() []fleet.GroupKey
+// Groups are the desired groups.
+type Groups interface {
+	// All lists the groups that are desired or still have instances, sorted.
+	All() []fleet.GroupKey
 	Group(key fleet.GroupKey) (fleet.Group, bool)
-	// GroupETag changes with every change of the group's definition.
-	GroupETag(key fleet.GroupKey) string
-	// GroupTrouble is what keeps the group from being as it is wanted, as far as
-	// something went wrong; the zero Trouble when nothing did.
-	GroupTrouble(key fleet.GroupKey) Trouble
-	Instances() []fleet.Instance
-	GroupInstances(key fleet.GroupKey) []fleet.Instance
-	Instance(id fleet.InstanceID) (fleet.Instance, bool)
-	Health(id fleet.InstanceID) Health
-	// Upsert and Delete are durable when they return nil. Their errors are kinds
-	// of package rpc.
-	Upsert(ctx context.Context, key fleet.GroupKey, c Change) error
+	// ETag changes with every change of the group's definition.
+	ETag(key fleet.GroupKey) string
+	// Upsert and Delete are durable when they return nil.
+	Upsert(ctx context.Context, key fleet.GroupKey, c config.Change) error
 	Delete(ctx context.Context, key fleet.GroupKey) error
-	OnDemand
-	Registry
-	Config() ConfigStatus
-	// Refresh reads the static config again and goes over to it if it is another
-	// one. When it returns nil that is durable. Its errors are kinds of package
-	// rpc; after one of them the config that ran goes on to run.
-	Refresh(ctx context.Context) (Refreshed, error)
+}
+
+// Instances are the records of the shard's instances.
+type Instances interface {
+	Instances() []fleet.Instance
+	Group(key fleet.GroupKey) []fleet.Instance
+	Get(id fleet.InstanceID) (fleet.Instance, bool)
+}
+
+// Problems are those that last and those that come up.
+type Problems interface {
+	// OfGroup is what keeps the group from being as it is desired, as far as
+	// something went wrong; the zero Problem when nothing did. atSize: it matters even
+	// while the group has all its instances.
+	OfGroup(key fleet.GroupKey) (p fleet.Problem, atSize bool)
+	// Follow joins a reader for a tenant's problems, those that last first.
+	Follow(tenant string) *broadcast.Reader[fleet.Problem]
 }
 
 // Config is what the service needs.
@@ -92,8 +72,6 @@ type Config struct {
 	// Shard returns the current term's shard, or an error that tells the caller
 	// where the leader is.
 	Shard func() (Shard, error)
-	// Watches returns what the current term's watches follow, or the same error.
-	Watches func() (*Watches, error)
 	// Renew makes a certificate for the caller of ctx and another key (PEM). Its
 	// errors are kinds of package rpc.
 	Renew func(ctx context.Context, publicKey string) (*nstancev1.Identity, error)
@@ -115,11 +93,11 @@ var _ nstancev1.OperatorServiceServer = (*Service)(nil)
 func (s *Service) open(ctx context.Context) (Shard, string, error) {
 	shard, err := s.cfg.Shard()
 	if err != nil {
-		return nil, "", err
+		return Shard{}, "", err
 	}
 	caller, ok := rpc.CallerFrom(ctx)
 	if !ok {
-		return nil, "", rpc.Unauthenticated.Errorf("no client certificate")
+		return Shard{}, "", rpc.Unauthenticated.Errorf("no client certificate")
 	}
 	return shard, caller.Tenant, nil
 }

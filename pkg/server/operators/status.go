@@ -11,7 +11,7 @@ import (
 
 // groupStatus tells everything about one group.
 func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error) {
-	g, _ := shard.Group(key)
+	g, _ := shard.Groups.Group(key)
 	vars, err := structpb.NewStruct(g.Vars)
 	if err != nil {
 		return nil, rpc.Invalid.Errorf("vars of group %s: %w", key.Name, err)
@@ -19,9 +19,9 @@ func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error
 	st := &nstancev1.GroupStatus{
 		Key: key.Name, Tenant: key.Tenant, Template: g.Template, Size: int32(g.Size),
 		InstanceType: g.InstanceType, SubnetPool: g.SubnetPool, Vars: vars,
-		IsStatic: g.Static, Etag: shard.GroupETag(key),
+		IsStatic: g.Static, Etag: shard.Groups.ETag(key),
 	}
-	for _, i := range shard.GroupInstances(key) {
+	for _, i := range shard.Instances.Group(key) {
 		count(st, i, shard.Health(i.ID), g)
 	}
 	slices.Sort(st.ProviderIds)
@@ -61,8 +61,8 @@ func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus) []*nstanc
 	if g.Removed {
 		out = append(out, &nstancev1.Condition{Type: "Removed", Status: true, Reason: "GroupDeleted", Message: "the group is being emptied"})
 	}
-	if t := shard.GroupTrouble(g.Key); t.Message != "" && (t.AtSize || !ready.Status) {
-		out = append(out, &nstancev1.Condition{Type: "Degraded", Status: true, Reason: t.Reason, Message: t.Message})
+	if p, atSize := shard.Problems.OfGroup(g.Key); p.Message != "" && (atSize || !ready.Status) {
+		out = append(out, &nstancev1.Condition{Type: "Degraded", Status: true, Reason: p.Reason, Message: p.Message})
 	}
 	return out
 }

@@ -59,7 +59,7 @@ func (s *Service) WatchInstances(_ *nstancev1.WatchInstancesRequest, stream grpc
 // caller's groups, and for tenant default those of the shard.
 func (s *Service) WatchErrors(_ *nstancev1.WatchErrorsRequest, stream grpc.ServerStreamingServer[nstancev1.WatchErrorsResponse]) error {
 	return s.watch(stream, func(w *Watches, tenant string, end ends) error {
-		reader := w.cfg.Problems(tenant)
+		reader := w.cfg.Shard.Problems.Follow(tenant)
 		defer reader.Close()
 		return pump(stream, end, reader, func(p fleet.Problem) error {
 			return stream.Send(&nstancev1.WatchErrorsResponse{
@@ -72,7 +72,7 @@ func (s *Service) WatchErrors(_ *nstancev1.WatchErrorsRequest, stream grpc.Serve
 // watch runs one watch of the term, as long as the term lasts and the caller
 // has not too many of them.
 func (s *Service) watch(stream grpc.ServerStream, run func(w *Watches, tenant string, end ends) error) error {
-	w, err := s.cfg.Watches()
+	shard, err := s.cfg.Shard()
 	if err != nil {
 		return err
 	}
@@ -80,12 +80,13 @@ func (s *Service) watch(stream grpc.ServerStream, run func(w *Watches, tenant st
 	if !ok {
 		return rpc.Unauthenticated.Errorf("no client certificate")
 	}
+	w := shard.Watches
 	leave, err := s.streams.join(caller.Tenant, caller.ID)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	cut, part, err := w.cfg.Join(stream.Context())
+	cut, part, err := w.cfg.Join(stream.Context(), caller)
 	if err != nil {
 		return err
 	}

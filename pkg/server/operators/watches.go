@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/server/broadcast"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/proto"
@@ -24,13 +25,11 @@ const maxPendingKeys = 10_000
 
 // WatchesConfig is what Watches need.
 type WatchesConfig struct {
-	Shard Shard
-	// Problems joins a reader for a tenant's problems, those that last first.
-	Problems func(tenant string) *broadcast.Reader[fleet.Problem]
-	// Join counts the caller of ctx as one who has a stream open, until leave is
-	// called. cut is closed when it is not let in any more; then it is refused, with
-	// an error of kind CertificateRevoked, also here.
-	Join func(ctx context.Context) (cut <-chan struct{}, leave func(), err error)
+	Shard Shard // Watches aside
+	// Join counts an operator as one that has a stream open, until leave is called.
+	// cut is closed when it is not let in any more; then it is refused, with an
+	// error of kind CertificateRevoked, also here.
+	Join func(ctx context.Context, caller pki.Caller) (cut <-chan struct{}, leave func(), err error)
 	// Done is closed when the term ends.
 	Done <-chan struct{}
 	Now  func() time.Time
@@ -48,7 +47,7 @@ type Watches struct {
 func NewWatches(cfg WatchesConfig) *Watches {
 	w := &Watches{cfg: cfg}
 	w.groups = broadcast.NewHub(broadcast.Config[fleet.GroupKey, *nstancev1.GroupStatus]{
-		Keys: cfg.Shard.Keys, Look: w.lookGroup, Digest: func(g *nstancev1.GroupStatus) broadcast.Digest { return digest(g) },
+		Keys: cfg.Shard.Groups.All, Look: w.lookGroup, Digest: func(g *nstancev1.GroupStatus) broadcast.Digest { return digest(g) },
 		Compare: fleet.GroupKey.Compare, Initial: func(*nstancev1.GroupStatus) bool { return true },
 		TellGone: true, MaxPending: maxPendingKeys,
 	})
@@ -82,11 +81,11 @@ func (w *Watches) Changed(key fleet.GroupKey, id fleet.InstanceID) {
 	}
 }
 
-// lookGroup is what a group is like now. One that is neither wanted nor has
+// lookGroup is what a group is like now. One that is neither desired nor has
 // instances is gone. One whose status can't be told stays as it was.
 func (w *Watches) lookGroup(key fleet.GroupKey, last *nstancev1.GroupStatus, known bool) (*nstancev1.GroupStatus, bool) {
 	lives := func(i fleet.Instance) bool { return i.Phase != fleet.Deleted }
-	if _, wanted := w.cfg.Shard.Group(key); !wanted && !slices.ContainsFunc(w.cfg.Shard.GroupInstances(key), lives) {
+	if _, desired := w.cfg.Shard.Groups.Group(key); !desired && !slices.ContainsFunc(w.cfg.Shard.Instances.Group(key), lives) {
 		return nil, false
 	}
 	status, err := groupStatus(w.cfg.Shard, key)
@@ -99,7 +98,7 @@ func (w *Watches) lookGroup(key fleet.GroupKey, last *nstancev1.GroupStatus, kno
 // lookInstance is what a draining, deleting or deleted instance is like now. One
 // whose record is gone is deleted, if its end was not seen before.
 func (w *Watches) lookInstance(id fleet.InstanceID, last *nstancev1.InstanceStatus, known bool) (*nstancev1.InstanceStatus, bool) {
-	i, ok := w.cfg.Shard.Instance(id)
+	i, ok := w.cfg.Shard.Instances.Get(id)
 	switch {
 	case ok && leaves(i):
 		return instanceStatus(i, w.cfg.Shard.Health(id)), true
@@ -113,7 +112,7 @@ func (w *Watches) lookInstance(id fleet.InstanceID, last *nstancev1.InstanceStat
 
 // leaving lists the instances that a snapshot shows.
 func (w *Watches) leaving() (ids []fleet.InstanceID) {
-	for _, i := range w.cfg.Shard.Instances() {
+	for _, i := range w.cfg.Shard.Instances.Instances() {
 		if leaves(i) && i.Phase != fleet.Deleted {
 			ids = append(ids, i.ID)
 		}

@@ -14,9 +14,9 @@ var errSettled = errors.New("nothing to change")
 
 // DeleteInstance has an instance's record say that it is to go; what follows is the
 // plan's. The first word counts.
-func (s operatorShard) DeleteInstance(ctx context.Context, tenant string, id fleet.InstanceID) error {
-	now := s.cfg.Now().UTC()
-	return s.tell(ctx, tenant, id, func(i *fleet.Instance) error {
+func (o *onDemand) DeleteInstance(ctx context.Context, tenant string, id fleet.InstanceID) error {
+	now := o.cfg.Now().UTC()
+	return o.change(ctx, tenant, id, func(i *fleet.Instance) error {
 		if i.Phase.Ending() || i.RemovalAskedAt != nil {
 			return errSettled
 		}
@@ -27,9 +27,9 @@ func (s operatorShard) DeleteInstance(ctx context.Context, tenant string, id fle
 
 // AcknowledgeDrained has a draining instance's record say that nothing is left on
 // it. The first word counts.
-func (s operatorShard) AcknowledgeDrained(ctx context.Context, tenant string, id fleet.InstanceID) error {
-	now := s.cfg.Now().UTC()
-	return s.tell(ctx, tenant, id, func(i *fleet.Instance) error {
+func (o *onDemand) AcknowledgeDrained(ctx context.Context, tenant string, id fleet.InstanceID) error {
+	now := o.cfg.Now().UTC()
+	return o.change(ctx, tenant, id, func(i *fleet.Instance) error {
 		switch {
 		case i.Phase.Ending() || i.Drain != nil && i.Drain.AckedAt != nil:
 			return errSettled
@@ -41,35 +41,31 @@ func (s operatorShard) AcknowledgeDrained(ctx context.Context, tenant string, id
 	})
 }
 
-// tell changes a record of the tenant's durably and has the loop look at it.
-func (s operatorShard) tell(ctx context.Context, tenant string, id fleet.InstanceID, change func(*fleet.Instance) error) error {
-	i, ok := s.ledger.Get(id)
+// change changes a record of the tenant's durably and has the loop look at it.
+func (o *onDemand) change(ctx context.Context, tenant string, id fleet.InstanceID, change func(*fleet.Instance) error) error {
+	i, ok := o.records.Get(id)
 	if !ok || i.Tenant != tenant {
 		// A leader that does not know yet that it is none would miss what the next
 		// one made, and the caller would take it for gone.
-		if err := s.fence.Check(ctx); err != nil {
+		if err := o.cfg.Fence.Check(ctx); err != nil {
 			return kind(err)
 		}
 		return noSuchInstance(id)
 	}
 	var refused error // as change said it, without what the ledger puts in front
-	err := s.writes.do(ctx, func(ctx context.Context) error {
-		_, err := s.writer.Update(ctx, id, func(i *fleet.Instance) error {
-			refused = change(i)
-			return refused
-		})
-		return err
+	_, err := o.records.Update(ctx, id, func(i *fleet.Instance) error {
+		refused = change(i)
+		return refused
 	})
 	switch {
 	case errors.Is(refused, errSettled):
-		return kind(s.fence.Check(ctx))
+		return kind(o.cfg.Fence.Check(ctx))
 	case refused != nil:
 		return refused
 	case errors.Is(err, ledger.ErrNotFound):
 		return noSuchInstance(id)
 	}
-	s.loop.Kick(i.GroupKey())
-	s.changed(i.GroupKey(), id)
+	o.touched(i.GroupKey(), id)
 	return kind(err)
 }
 

@@ -1,0 +1,58 @@
+package leader
+
+import (
+	"context"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/ledger"
+	"github.com/nstance/nstance/pkg/server/reconcile"
+)
+
+// records is the ledger of a term: read by anyone, written by this term, with a
+// moment for writes under way when the term ends.
+type records struct {
+	*ledger.Ledger
+	writer *ledger.Writer
+	writes *writes
+}
+
+var _ reconcile.Ledger = records{}
+
+// Create implements reconcile.Ledger.
+func (r records) Create(ctx context.Context, i fleet.Instance) (created fleet.Instance, err error) {
+	err = r.writes.do(ctx, func(ctx context.Context) error {
+		created, err = r.writer.Create(ctx, i)
+		return err
+	})
+	return created, err
+}
+
+// Update implements reconcile.Ledger.
+func (r records) Update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (updated fleet.Instance, err error) {
+	err = r.writes.do(ctx, func(ctx context.Context) error {
+		updated, err = r.writer.Update(ctx, id, change)
+		return err
+	})
+	return updated, err
+}
+
+// Remove implements reconcile.Ledger.
+func (r records) Remove(ctx context.Context, id fleet.InstanceID) error {
+	return r.writes.do(ctx, func(ctx context.Context) error { return r.writer.Remove(ctx, id) })
+}
+
+// LogCertificates makes a batch durable. It needs no fence: a certificate that a
+// former leader logged and never delivered does nobody any harm.
+func (r records) LogCertificates(ctx context.Context, b ledger.CertificateBatch) error {
+	return r.writes.do(ctx, func(ctx context.Context) error { return r.Ledger.LogCertificates(ctx, b) })
+}
+
+// Malformed implements reconcile.Ledger.
+func (r records) Malformed() []reconcile.Malformed {
+	found := r.Ledger.Malformed()
+	out := make([]reconcile.Malformed, len(found))
+	for n, m := range found {
+		out[n] = reconcile.Malformed{Key: m.Key, ID: m.ID, Err: m.Err}
+	}
+	return out
+}
