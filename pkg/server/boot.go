@@ -9,7 +9,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
-	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/leader"
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
@@ -28,7 +28,7 @@ func (s *Server) bootUntilReady(ctx context.Context) error {
 		wait := s.cfg.Times.BootRetry + s.jitter(s.cfg.Times.BootRetry/2+1)
 		s.cfg.Logger.Error("can't start yet", slog.Any("error", last), slog.Duration("retry_in", wait))
 		s.ready.NotReady("not ready: " + leader.PartOf(last))
-		_ = rpc.Sleep(ctx, wait) // fails when ctx ends, which ends the loop
+		_ = retry.Wait(ctx, wait) // fails when ctx ends, which ends the loop
 	}
 	return nil
 }

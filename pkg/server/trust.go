@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/pki"
-	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/secrets"
 )
 
@@ -56,7 +56,7 @@ func (s *Server) issueCertificate() error {
 // until ctx ends.
 func (s *Server) keepCertificate(ctx context.Context) {
 	for {
-		if rpc.Sleep(ctx, s.nextLook(s.cfg.Now())) != nil {
+		if retry.Wait(ctx, s.nextLook(s.cfg.Now())) != nil {
 			return
 		}
 		if s.cfg.Now().Before(pki.RenewAt(s.source.Keypair().Certificate())) {

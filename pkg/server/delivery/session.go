@@ -5,6 +5,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // session is what is known of an instance that has a stream open. Delivery.mu
@@ -58,11 +59,10 @@ type push struct {
 // say that it was lost. An agent reports as soon as it has taken a set over.
 const lostAfter = 5 * time.Second
 
-// The pauses after a delivery that failed: the first, doubling up to the last.
-const (
-	firstPause = 5 * time.Second
-	lastPause  = 10 * time.Minute
-)
+// deliveryBackoff is the pause after deliveries that failed in a row.
+func deliveryBackoff() retry.Backoff {
+	return retry.Backoff{First: 5 * time.Second, Limit: 10 * time.Minute}
+}
 
 // hear takes a report, and settles with it what became of the last push: it
 // returns a file that the agent could not take over.
@@ -125,7 +125,7 @@ func (p *push) confirmed(r *FileReport) bool {
 func (s *session) fail(now time.Time) {
 	s.failures++
 	s.unsettled = true
-	s.retryAt = now.Add(ladder(firstPause, lastPause, s.failures))
+	s.retryAt = now.Add(deliveryBackoff().Delay(s.failures))
 }
 
 // renderedFrom reports whether want is what v asks for.

@@ -12,6 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/files"
 	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // Secrets are the cluster's; secrets.Secrets is one.
@@ -32,9 +33,6 @@ const (
 	sourceLife = 15 * time.Minute
 	// readTimeout bounds a read, which goes on for others when its caller leaves.
 	readTimeout = 10 * time.Second
-	// The pauses after a failed read: the first, doubling up to the last.
-	firstReadPause = 5 * time.Second
-	lastReadPause  = 5 * time.Minute
 	// The bounds of the cache. What is beyond is read again when it is needed.
 	maxSources     = 1024
 	maxSourceBytes = 64 << 20
@@ -117,7 +115,7 @@ func (s *sources) read(ctx context.Context, src source, r *reading) {
 		r.until = s.now().Add(sourceLife)
 	} else {
 		r.err, r.failures = err, r.failures+1
-		r.until = s.now().Add(ladder(firstReadPause, lastReadPause, r.failures))
+		r.until = s.now().Add(readBackoff().Delay(r.failures))
 	}
 	if r.outdated {
 		r.until, r.outdated = time.Time{}, false
@@ -193,7 +191,7 @@ func (s *sources) makeRoom() {
 	}
 }
 
-// ladder is the pause after so many failures in a row.
-func ladder(first, last time.Duration, failures int) time.Duration {
-	return min(last, first<<min(max(failures-1, 0), 20))
+// readBackoff is how long a source is left alone after failed reads in a row.
+func readBackoff() retry.Backoff {
+	return retry.Backoff{First: 5 * time.Second, Limit: 5 * time.Minute}
 }

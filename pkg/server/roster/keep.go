@@ -9,6 +9,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/record"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
@@ -60,7 +61,7 @@ func (r *Roster) Keep(ctx context.Context) {
 		case <-r.wake:
 		}
 		for there := true; there; {
-			if rpc.Sleep(ctx, Interval) != nil {
+			if retry.Wait(ctx, Interval) != nil {
 				return
 			}
 			there = r.round(ctx)
