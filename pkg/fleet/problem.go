@@ -10,3 +10,11 @@ type Problem struct {
 	Group    GroupKey   // zero: concerns the shard
 	Instance InstanceID // empty: concerns the group or the shard
 }
+
+// Malformed is an object in the place of an instance's record that can't be
+// understood. It is left alone: whatever VM it speaks of must be, too.
+type Malformed struct {
+	Key string
+	ID  InstanceID // as the key says; empty when that is malformed as well
+	Err error      // what is wrong with it
+}

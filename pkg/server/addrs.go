@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -25,18 +26,9 @@ func endpoints(a config.Addrs) Endpoints {
 
 // over returns e with every address that o sets.
 func (e Endpoints) over(o Endpoints) Endpoints {
-	pick := func(base, override string) string {
-		if override != "" {
-			return override
-		}
-		return base
-	}
 	return Endpoints{
-		Health:       pick(e.Health, o.Health),
-		Election:     pick(e.Election, o.Election),
-		Registration: pick(e.Registration, o.Registration),
-		Operator:     pick(e.Operator, o.Operator),
-		Agent:        pick(e.Agent, o.Agent),
+		Health: cmp.Or(o.Health, e.Health), Election: cmp.Or(o.Election, e.Election), Registration: cmp.Or(o.Registration, e.Registration),
+		Operator: cmp.Or(o.Operator, e.Operator), Agent: cmp.Or(o.Agent, e.Agent),
 	}
 }
 

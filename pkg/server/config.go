@@ -1,9 +1,10 @@
 // Package server is nstance-server: Config, Run, and the wiring in between. It
-// boots (boot.go), serves (services.go), campaigns, and while it leads keeps a
-// term (term.go) in which records are written and groups are reconciled.
+// boots (boot.go), serves (services.go), campaigns, and while it leads has a term
+// (package leader) in which records are written and groups are reconciled.
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,27 +74,19 @@ type Times struct {
 
 // DefaultTimes are the times of a server in earnest.
 func DefaultTimes() Times {
-	return Times{BootRetry: 30 * time.Second, BootAttempt: 2 * time.Minute, Certificate: 365 * 24 * time.Hour, ClientCertificate: 90 * 24 * time.Hour, ConfigLook: leader.ConfigReminder}
+	const day = 24 * time.Hour
+	return Times{
+		BootRetry: 30 * time.Second, BootAttempt: 2 * time.Minute, Certificate: 365 * day, ClientCertificate: 90 * day,
+		ConfigLook: leader.ConfigReminder,
+	}
 }
 
 func (t Times) withDefaults() Times {
 	d := DefaultTimes()
-	if t.BootRetry == 0 {
-		t.BootRetry = d.BootRetry
+	return Times{
+		BootRetry: cmp.Or(t.BootRetry, d.BootRetry), BootAttempt: cmp.Or(t.BootAttempt, d.BootAttempt), Certificate: cmp.Or(t.Certificate, d.Certificate),
+		ClientCertificate: cmp.Or(t.ClientCertificate, d.ClientCertificate), ConfigLook: cmp.Or(t.ConfigLook, d.ConfigLook),
 	}
-	if t.BootAttempt == 0 {
-		t.BootAttempt = d.BootAttempt
-	}
-	if t.Certificate == 0 {
-		t.Certificate = d.Certificate
-	}
-	if t.ClientCertificate == 0 {
-		t.ClientCertificate = d.ClientCertificate
-	}
-	if t.ConfigLook == 0 {
-		t.ConfigLook = d.ConfigLook
-	}
-	return t
 }
 
 // DefaultHealthAddr is where a server shows its health before it knows its

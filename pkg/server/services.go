@@ -35,8 +35,8 @@ type services struct {
 // newServices makes the services for listeners that are open already; they
 // serve once start is called.
 func (s *Server) newServices(l *listeners) (_ *services, err error) {
-	v := &services{listeners: l, agents: agents.New(agents.Config{Shard: ofTerm(s, (*leader.Term).Agents), Renew: s.newRenewal().Renew, Now: s.cfg.Now})}
-	v.election = s.electionServer()
+	v := &services{listeners: l, election: s.electionServer()}
+	v.agents = agents.New(agents.Config{Shard: ofTerm(s, (*leader.Term).Agents), Renew: s.newRenewal().Renew, Now: s.cfg.Now})
 
 	base := rpc.ServerConfig{Cluster: s.trust.ClusterID, Access: rpc.Access(), Now: s.cfg.Now, Logger: s.cfg.Logger, Debug: s.cfg.Debug}
 	if v.registration, err = rpc.NewServer(s.registrationServer(base)); err != nil {
@@ -71,7 +71,7 @@ func (s *Server) electionServer() *http.Server {
 }
 
 func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
-	c.TLS, c.Gate, c.Limits = s.tls.RegistrationServer(), gate{s, toRegistration}, rpc.RegistrationLimits()
+	c.TLS, c.Gate, c.Limits = s.tls.RegistrationServer(), gate{s, func(a election.Addrs) string { return a.Registration }}, rpc.RegistrationLimits()
 	c.Services = func(r grpc.ServiceRegistrar) {
 		nstancev1.RegisterRegistrationServiceServer(r, registration.New(registration.Config{
 			Shard:     ofTerm(s, (*leader.Term).Registration),
@@ -85,7 +85,7 @@ func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
 }
 
 func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
-	c.TLS, c.Gate, c.Limits = s.tls.Server(), gate{s, toOperator}, rpc.OperatorLimits()
+	c.TLS, c.Gate, c.Limits = s.tls.Server(), gate{s, func(a election.Addrs) string { return a.Operator }}, rpc.OperatorLimits()
 	c.Judge = operatorJudge{s}
 	c.Services = func(r grpc.ServiceRegistrar) {
 		nstancev1.RegisterOperatorServiceServer(r, operators.New(operators.Config{
@@ -96,9 +96,26 @@ func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
 }
 
 func (s *Server) agentServer(c rpc.ServerConfig, a *agents.Service) rpc.ServerConfig {
-	c.TLS, c.Gate, c.Judge = s.tls.Server(), gate{s, toAgent}, agents.NewJudge(s.ledger, s.cfg.Now)
+	c.TLS, c.Gate, c.Judge = s.tls.Server(), gate{s, func(a election.Addrs) string { return a.Agent }}, agents.NewJudge(s.ledger, s.cfg.Now)
 	c.Services = func(r grpc.ServiceRegistrar) { nstancev1.RegisterAgentServiceServer(r, a) }
 	return c
+}
+
+// gate tells a service's callers where the leader is.
+type gate struct {
+	server *Server
+	of     func(election.Addrs) string // the service's
+}
+
+// Leading implements rpc.Gate.
+func (g gate) Leading() (leaderAddr string, ok bool) {
+	if g.server.current.Load() != nil {
+		return "", true
+	}
+	if record, known := g.server.elector.Leader(); known {
+		return g.of(record.Addrs), false
+	}
+	return "", false
 }
 
 // reservedAddr reports whether an address is one of this server's or the leader's.

@@ -108,34 +108,30 @@ func (r recipe) file(name string, f fleet.File) (content, Wanted, error) {
 }
 
 func (r recipe) body(f fleet.File) ([]byte, error) {
+	field, value := "content", f.Content
 	switch f.Kind {
 	case kindSecret, kindStorage:
 		return r.fetch(source{kind: f.Kind, name: f.Source})
 	case kindEnv:
-		v, err := config.RenderValue("values", f.Values, r.facts)
-		if err != nil {
-			return nil, err
-		}
-		return EnvFile(v.(map[string]any))
-	case kindJSON:
-		v, err := config.RenderValue("content", f.Content, r.facts)
-		if err != nil {
-			return nil, err
-		}
-		return jsonFile(v)
-	case kindString:
-		v, err := config.RenderValue("content", f.Content, r.facts)
-		if err != nil {
-			return nil, err
-		}
-		text, ok := v.(string)
-		if !ok {
-			return nil, fmt.Errorf("content of type %T: want a string", v)
-		}
-		return []byte(text), nil
+		field, value = "values", f.Values
+	case kindJSON, kindString:
 	default:
 		return nil, fmt.Errorf("kind %.40q is not known", f.Kind)
 	}
+	v, err := config.RenderValue(field, value, r.facts)
+	switch {
+	case err != nil:
+		return nil, err
+	case f.Kind == kindEnv:
+		return EnvFile(v.(map[string]any))
+	case f.Kind == kindJSON:
+		return jsonFile(v)
+	}
+	text, ok := v.(string)
+	if !ok {
+		return nil, fmt.Errorf("content of type %T: want a string", v)
+	}
+	return []byte(text), nil
 }
 
 // jsonFile writes a value so that the same value gives the same bytes.

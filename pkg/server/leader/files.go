@@ -48,30 +48,17 @@ func (d desiredFiles) Facts(ctx context.Context, i fleet.Instance, g fleet.Group
 // addresses are the first of each family, those that only the machine itself can
 // reach last.
 func addresses(ips []string) (ip4, ip6 string) {
-	var local4, local6 string
-	for _, text := range ips {
-		ip, err := netip.ParseAddr(text)
-		if err != nil {
-			continue
+	for _, nearby := range []bool{false, true} {
+		for _, text := range ips {
+			ip, err := netip.ParseAddr(text)
+			to := &ip6
+			if ip.Is4() {
+				to = &ip4
+			}
+			if err == nil && *to == "" && (ip.IsLoopback() || ip.IsLinkLocalUnicast()) == nearby {
+				*to = ip.String()
+			}
 		}
-		to := &ip6
-		switch nearby := ip.IsLoopback() || ip.IsLinkLocalUnicast(); {
-		case ip.Is4() && nearby:
-			to = &local4
-		case ip.Is4():
-			to = &ip4
-		case nearby:
-			to = &local6
-		}
-		if *to == "" {
-			*to = ip.String()
-		}
-	}
-	if ip4 == "" {
-		ip4 = local4
-	}
-	if ip6 == "" {
-		ip6 = local6
 	}
 	return ip4, ip6
 }

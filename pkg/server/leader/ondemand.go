@@ -1,10 +1,9 @@
 package leader
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
@@ -141,15 +140,10 @@ func (o *onDemand) groupFor(n operators.NewInstance) (fleet.Group, error) {
 }
 
 // claim has the instance's key name it, and returns whom it names now.
-func (o *onDemand) claim(ctx context.Context, i fleet.Instance) (id fleet.InstanceID, err error) {
-	err = o.records.writes.do(ctx, func(ctx context.Context) error {
-		r, err := o.records.writer.Claim(ctx, ledger.Request{
-			Tenant: i.Tenant, Key: i.RequestKey, ID: i.ID, Group: i.Group, Overrides: i.Overrides, CreatedAt: i.CreatedAt,
-		})
-		id = r.ID
-		return err
-	})
-	return id, err
+func (o *onDemand) claim(ctx context.Context, i fleet.Instance) (fleet.InstanceID, error) {
+	r := ledger.Request{Tenant: i.Tenant, Key: i.RequestKey, ID: i.ID, Group: i.Group, Overrides: i.Overrides, CreatedAt: i.CreatedAt}
+	r, err := during(ctx, o.records.writes, func(ctx context.Context) (ledger.Request, error) { return o.records.writer.Claim(ctx, r) })
+	return r.ID, err
 }
 
 // record writes the instance's record, or finds the one that is there: another call
@@ -218,17 +212,13 @@ func differs(n operators.NewInstance, r ledger.Request) error {
 	case r.Group != n.Group.Name:
 		return rpc.Precondition.Errorf("group: the idempotency key %s names an instance of group %s, not %s", n.Key, r.Group, n.Group.Name)
 	case was.InstanceType != n.Overrides.InstanceType:
-		return rpc.Precondition.Errorf("instance_type: the idempotency key %s names an instance with the override %q, not %q", n.Key, was.InstanceType, n.Overrides.InstanceType)
-	}
-	before, err := json.Marshal(was.Vars)
-	if err != nil {
-		return err
-	}
-	now, err := json.Marshal(n.Overrides.Vars)
-	if err != nil || !bytes.Equal(before, now) {
+		return rpc.Precondition.Errorf("instance_type: the idempotency key %s names an instance with the override %q, not %q",
+			n.Key, was.InstanceType, n.Overrides.InstanceType)
+	case !reflect.DeepEqual(was.Vars, n.Overrides.Vars):
 		return rpc.Precondition.Errorf("vars: the idempotency key %s names an instance with other vars", n.Key)
+	default:
+		return nil
 	}
-	return nil
 }
 
 func createError(err error) error {

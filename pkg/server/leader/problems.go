@@ -199,7 +199,7 @@ func (s *problems) prune() {
 
 // pruneOf drops the problem of a group if that is no more.
 func (s *problems) pruneOf(key fleet.GroupKey) {
-	if s.of(key).Message != "" && key != (fleet.GroupKey{}) && s.gone(key) {
+	if key != (fleet.GroupKey{}) && s.of(key).Message != "" && s.gone(key) {
 		s.drop(key, func(fleet.Problem) bool { return true })
 	}
 }

@@ -19,21 +19,13 @@ type records struct {
 var _ reconcile.Ledger = records{}
 
 // Create implements reconcile.Ledger.
-func (r records) Create(ctx context.Context, i fleet.Instance) (created fleet.Instance, err error) {
-	err = r.writes.do(ctx, func(ctx context.Context) error {
-		created, err = r.writer.Create(ctx, i)
-		return err
-	})
-	return created, err
+func (r records) Create(ctx context.Context, i fleet.Instance) (fleet.Instance, error) {
+	return during(ctx, r.writes, func(ctx context.Context) (fleet.Instance, error) { return r.writer.Create(ctx, i) })
 }
 
 // Update implements reconcile.Ledger.
-func (r records) Update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (updated fleet.Instance, err error) {
-	err = r.writes.do(ctx, func(ctx context.Context) error {
-		updated, err = r.writer.Update(ctx, id, change)
-		return err
-	})
-	return updated, err
+func (r records) Update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (fleet.Instance, error) {
+	return during(ctx, r.writes, func(ctx context.Context) (fleet.Instance, error) { return r.writer.Update(ctx, id, change) })
 }
 
 // Remove implements reconcile.Ledger.
@@ -45,14 +37,4 @@ func (r records) Remove(ctx context.Context, id fleet.InstanceID) error {
 // former leader logged and never delivered does nobody any harm.
 func (r records) LogCertificates(ctx context.Context, b ledger.CertificateBatch) error {
 	return r.writes.do(ctx, func(ctx context.Context) error { return r.Ledger.LogCertificates(ctx, b) })
-}
-
-// Malformed implements reconcile.Ledger.
-func (r records) Malformed() []reconcile.Malformed {
-	found := r.Ledger.Malformed()
-	out := make([]reconcile.Malformed, len(found))
-	for n, m := range found {
-		out[n] = reconcile.Malformed{Key: m.Key, ID: m.ID, Err: m.Err}
-	}
-	return out
 }

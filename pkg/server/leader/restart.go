@@ -32,40 +32,19 @@ func bootFields() []bootField {
 }
 
 // restartFields names what differs between the config that a process was started
-// on and another one, and can't be changed while it runs.
-func restartFields(boot, now *config.Shard) (fields []string) {
-	return differing(boot, now, func(bootField) bool { return true })
-}
-
-// endingFields names those of restartFields on which a server may not take over.
-func endingFields(boot, now *config.Shard) (fields []string) {
-	return differing(boot, now, func(f bootField) bool { return f.ends })
-}
-
-// ErrRestart says that a server has to start anew to run the config that there is.
-var ErrRestart = errors.New("it must start anew to run it")
-
-// ReadFor is Read for a process that was started on boot. The error is ErrRestart
-// when it may not take over on what there is.
-func (c *Static) ReadFor(ctx context.Context, boot *config.Shard) (Accepted, error) {
-	read, err := c.Read(ctx)
-	if err != nil {
-		return Accepted{}, InPart(PartConfig, err)
-	}
-	if fields := endingFields(boot, read.shard); len(fields) > 0 {
-		return Accepted{}, fmt.Errorf("the config of %s changed since this server started: %w", strings.Join(fields, ", "), ErrRestart)
-	}
-	return read, nil
-}
-
-func differing(boot, now *config.Shard, counts func(bootField) bool) (fields []string) {
+// on and another one, and can't be changed while it runs; ending are those of them on
+// which a server may not take over.
+func restartFields(boot, now *config.Shard) (fields, ending []string) {
 	b, n := plainAdvertise(boot), plainAdvertise(now)
 	for _, f := range bootFields() {
-		if counts(f) && !reflect.DeepEqual(f.of(b), f.of(n)) {
-			fields = append(fields, f.name)
+		if reflect.DeepEqual(f.of(b), f.of(n)) {
+			continue
+		}
+		if fields = append(fields, f.name); f.ends {
+			ending = append(ending, f.name)
 		}
 	}
-	return fields
+	return fields, ending
 }
 
 // plainAdvertise leaves out of what is advertised the addresses that only repeat
@@ -97,4 +76,20 @@ func Ineffective(c *config.Shard) (fields []string) {
 		fields = append(fields, "server.bind.metrics_addr")
 	}
 	return fields
+}
+
+// ErrRestart says that a server has to start anew to run the config that there is.
+var ErrRestart = errors.New("it must start anew to run it")
+
+// ReadFor is Read for a process that was started on boot. The error is ErrRestart
+// when it may not take over on what there is.
+func (c *Static) ReadFor(ctx context.Context, boot *config.Shard) (Accepted, error) {
+	read, err := c.Read(ctx)
+	if err != nil {
+		return Accepted{}, InPart(PartConfig, err)
+	}
+	if _, ending := restartFields(boot, read.shard); len(ending) > 0 {
+		return Accepted{}, fmt.Errorf("the config of %s changed since this server started: %w", strings.Join(ending, ", "), ErrRestart)
+	}
+	return read, nil
 }

@@ -31,7 +31,7 @@ type Accepted struct {
 
 // on is c as a process that was started on boot can run it.
 func (c Accepted) on(boot *config.Shard) Accepted {
-	c.restart = restartFields(boot, c.shard)
+	c.restart, _ = restartFields(boot, c.shard)
 	c.shard = keepBoot(boot, c.shard)
 	return c
 }

@@ -47,6 +47,15 @@ func (w *writes) do(ctx context.Context, write func(context.Context) error) erro
 	return write(longer)
 }
 
+// during is do, of a write that has a result.
+func during[T any](ctx context.Context, w *writes, write func(context.Context) (T, error)) (out T, err error) {
+	err = w.do(ctx, func(ctx context.Context) error {
+		out, err = write(ctx)
+		return err
+	})
+	return out, err
+}
+
 func (w *writes) begin(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

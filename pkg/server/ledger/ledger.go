@@ -65,7 +65,7 @@ type Ledger struct {
 	mu        sync.RWMutex
 	entries   map[fleet.InstanceID]entry
 	groups    map[fleet.GroupKey][]fleet.InstanceID // sorted
-	malformed map[string]Malformed                  // by key
+	malformed map[string]malformed                  // by key
 	dynamic   row                                   // the groups object as last seen
 }
 
@@ -76,13 +76,9 @@ type entry struct {
 	etag     object.ETag
 }
 
-// Malformed is an object that can't be understood as an instance's record. It
-// is left alone: whatever VM it speaks of must be, too.
-type Malformed struct {
-	Key string
-	ID  fleet.InstanceID // as the key says; empty when that is malformed as well
-	Err error
-
+// malformed is a malformed object as it was last read.
+type malformed struct {
+	fleet.Malformed
 	etag  object.ETag
 	epoch uint64 // as far as it can be read
 }
@@ -98,7 +94,7 @@ func Open(cfg Config) (*Ledger, error) {
 		cfg:       cfg,
 		entries:   map[fleet.InstanceID]entry{},
 		groups:    map[fleet.GroupKey][]fleet.InstanceID{},
-		malformed: map[string]Malformed{},
+		malformed: map[string]malformed{},
 	}
 	if cfg.CachePath != "" {
 		l.cache = openCache(cfg.CachePath, cfg.Logger)
@@ -169,10 +165,13 @@ func (l *Ledger) HighestEpoch() uint64 {
 func (l *Ledger) Vanished() int { return int(l.vanished.Load()) }
 
 // Malformed returns the objects that were found but not understood, by key.
-func (l *Ledger) Malformed() []Malformed {
+func (l *Ledger) Malformed() (all []fleet.Malformed) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(l.malformed), func(a, b Malformed) int { return cmp.Compare(a.Key, b.Key) })
+	for _, key := range slices.Sorted(maps.Keys(l.malformed)) {
+		all = append(all, l.malformed[key].Malformed)
+	}
+	return all
 }
 
 func (l *Ledger) entry(id fleet.InstanceID) (entry, bool) {

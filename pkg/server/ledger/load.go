@@ -19,7 +19,7 @@ type Stats struct {
 	Read      int // of these, read from the store
 	Cached    int // of these, taken from the cache or from memory
 	Vanished  int // records that were known and are no longer there
-	Malformed []Malformed
+	Malformed []fleet.Malformed
 }
 
 // Load makes the ledger what the store holds: it lists, and reads only objects
@@ -123,7 +123,7 @@ func (l *Ledger) compare(ctx context.Context, known map[string]row) (*comparison
 func (l *Ledger) adopt(ctx context.Context, info object.Info, cached row, c *comparison) error {
 	tenant, id, err := l.parseKey(info.Key)
 	if err != nil {
-		l.setMalformed(Malformed{Key: info.Key, Err: err, etag: info.ETag})
+		l.setMalformed(malformed{Malformed: fleet.Malformed{Key: info.Key, Err: err}, etag: info.ETag})
 		return nil
 	}
 	unlock, err := l.locks.lock(ctx, id)
@@ -134,7 +134,7 @@ func (l *Ledger) adopt(ctx context.Context, info object.Info, cached row, c *com
 	old, known := l.entry(id)
 	if known && old.instance.Tenant != tenant {
 		err := fmt.Errorf("id: %s is an instance of tenant %s already", id, old.instance.Tenant)
-		l.setMalformed(Malformed{Key: info.Key, ID: id, Err: err, etag: info.ETag})
+		l.setMalformed(malformed{Malformed: fleet.Malformed{Key: info.Key, ID: id, Err: err}, etag: info.ETag})
 		return nil
 	}
 	if known && old.etag == info.ETag || l.knownMalformed(info) {
@@ -214,7 +214,7 @@ func (l *Ledger) read(body []byte, tenant string, id fleet.InstanceID) (entry, e
 func (l *Ledger) keep(tenant string, id fleet.InstanceID, o object.Object, fresh bool) bool {
 	e, err := l.read(o.Body, tenant, id)
 	if err != nil {
-		l.setMalformed(Malformed{Key: o.Key, ID: id, Err: err, etag: o.ETag, epoch: readEpoch(o.Body)})
+		l.setMalformed(malformed{fleet.Malformed{Key: o.Key, ID: id, Err: err}, o.ETag, readEpoch(o.Body)})
 		return false
 	}
 	e.etag = o.ETag
@@ -226,7 +226,7 @@ func (l *Ledger) keep(tenant string, id fleet.InstanceID, o object.Object, fresh
 	return true
 }
 
-func (l *Ledger) setMalformed(m Malformed) {
+func (l *Ledger) setMalformed(m malformed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.malformed[m.Key] = m
@@ -243,7 +243,7 @@ func (l *Ledger) knownMalformed(info object.Info) bool {
 	return ok && m.etag == info.ETag
 }
 
-func (l *Ledger) malformedAt(key string) (Malformed, bool) {
+func (l *Ledger) malformedAt(key string) (malformed, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	m, ok := l.malformed[key]

@@ -14,44 +14,39 @@ const (
 	MaxWatches            = 256
 )
 
-// streams counts the open watches, per operator and per tenant.
+// streams counts the open watches: of one operator, by tenant and id, of its tenant,
+// without an id, and all, without either.
 type streams struct {
-	mu      sync.Mutex
-	all     int
-	tenants map[string]int
-	callers map[[2]string]int // by tenant and id
+	mu   sync.Mutex
+	open map[[2]string]int
 }
 
 // join takes a place for a watch. leave gives it back, once.
 func (s *streams) join(tenant, id string) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	me := [2]string{tenant, id}
+	places := [][2]string{{tenant, id}, {tenant}, {}}
 	switch {
-	case s.callers[me] >= MaxWatchesPerOperator:
+	case s.open[places[0]] >= MaxWatchesPerOperator:
 		return nil, rpc.Exhausted.Errorf("operator %s has %d watches open: end one of them first", id, MaxWatchesPerOperator)
-	case s.tenants[tenant] >= MaxWatchesPerTenant:
+	case s.open[places[1]] >= MaxWatchesPerTenant:
 		return nil, rpc.Exhausted.Errorf("tenant %s has %d watches open: end one of them first", tenant, MaxWatchesPerTenant)
-	case s.all >= MaxWatches:
+	case s.open[places[2]] >= MaxWatches:
 		return nil, rpc.Exhausted.Errorf("this server serves %d watches already: try again later", MaxWatches)
 	}
-	if s.callers == nil {
-		s.tenants, s.callers = map[string]int{}, map[[2]string]int{}
+	if s.open == nil {
+		s.open = map[[2]string]int{}
 	}
-	s.all++
-	s.tenants[tenant]++
-	s.callers[me]++
-	return func() { s.leave(me) }, nil
-}
-
-func (s *streams) leave(me [2]string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all--
-	if s.tenants[me[0]]--; s.tenants[me[0]] == 0 {
-		delete(s.tenants, me[0])
+	for _, p := range places {
+		s.open[p]++
 	}
-	if s.callers[me]--; s.callers[me] == 0 {
-		delete(s.callers, me)
-	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, p := range places {
+			if s.open[p]--; s.open[p] == 0 {
+				delete(s.open, p)
+			}
+		}
+	}, nil
 }

@@ -41,11 +41,7 @@ type Ledger interface {
 }
 
 // Malformed is an object in the place of a record that can't be understood.
-type Malformed struct {
-	Key string
-	ID  fleet.InstanceID // empty when the key does not tell it
-	Err error            // what is wrong with it
-}
+type Malformed = fleet.Malformed
 
 // Fence is the term's right to act.
 type Fence interface {

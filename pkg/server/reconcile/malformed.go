@@ -74,13 +74,13 @@ func (s *sweeper) reportMalformed() {
 	for _, m := range s.cfg.Ledger.Malformed() {
 		reported[m.Key] = true
 		if !s.reported[m.Key] {
-			s.report(m.problem())
+			s.report(problemOf(m))
 		}
 	}
 	s.reported = reported
 }
 
-func (m Malformed) problem() *fleet.Problem {
+func problemOf(m Malformed) *fleet.Problem {
 	outcome := "whatever VM it speaks of is left alone, and no VM without a record is deleted"
 	if m.ID != "" {
 		outcome = fmt.Sprintf("it and the VM of instance %s are left alone", m.ID)
