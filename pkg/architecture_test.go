@@ -66,7 +66,7 @@ func rooms() map[string][]string {
 		"pkg/server": {
 			"pkg/config", "pkg/fleet", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/provider", "pkg/provider/docker", "pkg/provider/process",
 			"pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/server/agents", "pkg/server/election", "pkg/server/leader", "pkg/server/ledger", "pkg/server/operators",
-			"pkg/server/registration", "pkg/server/renewal", proto,
+			"pkg/server/registration", "pkg/server/renewal", "pkg/server/roster", proto,
 		},
 
 		"pkg/object/bucket": {"pkg/object", "pkg/object/dir", "pkg/object/s3"},

@@ -11,21 +11,11 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
-// Endpoints are the five addresses of a server, each host:port.
-type Endpoints struct {
-	Health       string
-	Election     string
-	Registration string
-	Operator     string
-	Agent        string
-}
-
-func endpoints(a config.Addrs) Endpoints {
-	return Endpoints{Health: a.Health, Election: a.Election, Registration: a.Registration, Operator: a.Operator, Agent: a.Agent}
-}
+// Endpoints are the addresses of a server, each host:port.
+type Endpoints = config.Addrs
 
 // over returns e with every address that o sets.
-func (e Endpoints) over(o Endpoints) Endpoints {
+func over(e, o Endpoints) Endpoints {
 	return Endpoints{
 		Health: cmp.Or(o.Health, e.Health), Election: cmp.Or(o.Election, e.Election), Registration: cmp.Or(o.Registration, e.Registration),
 		Operator: cmp.Or(o.Operator, e.Operator), Agent: cmp.Or(o.Agent, e.Agent),
@@ -41,7 +31,7 @@ func (s *Server) settleAddresses(ctx context.Context) (err error) {
 	if host == "" {
 		host = primaryAddress(ctx)
 	}
-	s.advertised, err = advertise(s.bind, endpoints(s.boot.Server.Advertise).over(s.cfg.Bind), host)
+	s.advertised, err = advertise(s.bind, over(s.boot.Server.Advertise, s.cfg.Bind), host)
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (s *Server) bootOnce(ctx context.Context, last error) error {
 		}
 		s.ready.NotReady(doing)
 		if err := step.do(ctx); err != nil {
-			return leader.InPart(step.part, err)
+			return &leader.PartError{Part: step.part, Err: err}
 		}
 	}
 	return nil
@@ -90,7 +90,7 @@ func (s *Server) readBootConfig(ctx context.Context) error {
 	for _, field := range leader.Ineffective(s.boot) {
 		s.cfg.Logger.Warn("a part of the config has no effect in this version", slog.String("field", field))
 	}
-	s.bind = endpoints(s.boot.Server.Bind).over(s.cfg.Bind)
+	s.bind = over(s.boot.Server.Bind, s.cfg.Bind)
 	return s.settleAddresses(ctx)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/leader"
+	"github.com/nstance/nstance/pkg/server/roster"
 )
 
 // takeOverBackoff is of a leader that can't take over, because the store or the
@@ -94,46 +95,38 @@ func timing(c *config.Shard) election.Timing {
 	}
 }
 
-// term returns the term, or what to tell a caller when there is none.
-func (s *Server) term() (*leader.Term, error) {
-	if t := s.current.Load(); t != nil {
-		return t, nil
-	}
-	return nil, leader.ErrNoTerm()
-}
-
-// ofTerm is what the current term offers.
+// ofTerm is what the current term offers, or what to tell a caller when there is no
+// term.
 func ofTerm[T any](s *Server, offer func(*leader.Term) T) func() (T, error) {
-	return func() (out T, err error) {
-		t, err := s.term()
-		if err == nil {
-			out = offer(t)
+	return func() (none T, err error) {
+		if t := s.current.Load(); t != nil {
+			return offer(t), nil
 		}
-		return out, err
+		return none, leader.ErrNoTerm()
 	}
 }
 
 // operatorJudge implements rpc.Judge for operators: it refuses those whose record
 // is gone or says that they were removed. What is remembered is the term's, so
 // that a server which comes to lead trusts nothing it learned long ago.
-type operatorJudge struct{ server *Server }
+type operatorJudge func() (*roster.Roster, error)
 
-var _ rpc.Judge = operatorJudge{}
+var _ rpc.Judge = operatorJudge(nil)
 
 // Known implements rpc.Judge.
-func (j operatorJudge) Known(caller pki.Caller) (verdict error, ok bool) {
-	t := j.server.current.Load()
-	if t == nil {
+func (current operatorJudge) Known(caller pki.Caller) (verdict error, ok bool) {
+	r, err := current()
+	if err != nil {
 		return nil, false
 	}
-	return t.Roster().Known(caller)
+	return r.Known(caller)
 }
 
 // Look implements rpc.Judge.
-func (j operatorJudge) Look(ctx context.Context, caller pki.Caller) error {
-	t, err := j.server.term()
+func (current operatorJudge) Look(ctx context.Context, caller pki.Caller) error {
+	r, err := current()
 	if err != nil {
 		return err
 	}
-	return t.Roster().Look(ctx, caller)
+	return r.Look(ctx, caller)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/server/leader"
 	"github.com/nstance/nstance/pkg/server/renewal"
 )
 
@@ -17,11 +18,11 @@ func (s *Server) newRenewal() *renewal.Service {
 // knownOperator holds an operator against its record, which is read each time:
 // renewals are rare.
 func (s *Server) knownOperator(ctx context.Context, caller pki.Caller) error {
-	t, err := s.term()
+	r, err := ofTerm(s, (*leader.Term).Roster)()
 	if err != nil {
 		return err
 	}
-	return t.Roster().Read(ctx, caller)
+	return r.Read(ctx, caller)
 }
 
 // bundle is the CA bundle.

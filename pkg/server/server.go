@@ -120,7 +120,7 @@ func (s *Server) serve(ctx context.Context) error {
 	s.fail = cancel
 	s.services.start(context.WithoutCancel(ctx), cancel) // a server that hands over still serves
 	go s.keepCertificate(ctx)
-	go s.tellOfPlight(ctx)
+	go s.tellWhatIsMissing(ctx)
 	s.ready.Ready("standing by")
 	s.cfg.Logger.Info("serving", slog.String("election", s.advertised.Election), slog.String("registration", s.advertised.Registration),
 		slog.String("operator", s.advertised.Operator), slog.String("agent", s.advertised.Agent))

@@ -86,7 +86,7 @@ func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
 
 func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
 	c.TLS, c.Gate, c.Limits = s.tls.Server(), gate{s, func(a election.Addrs) string { return a.Operator }}, rpc.OperatorLimits()
-	c.Judge = operatorJudge{s}
+	c.Judge = operatorJudge(ofTerm(s, (*leader.Term).Roster))
 	c.Services = func(r grpc.ServiceRegistrar) {
 		nstancev1.RegisterOperatorServiceServer(r, operators.New(operators.Config{
 			Shard: ofTerm(s, (*leader.Term).Operators), Renew: s.newRenewal().Renew,

@@ -76,21 +76,17 @@ func (r *refresher) begin(ctx context.Context) (release func(), err error) {
 // refresh reads the static config again, and goes over to it when it is another
 // one that is valid. Its errors are kinds of package rpc.
 func (r *refresher) refresh(ctx context.Context) (updated bool, err error) {
-	o, err := r.read(ctx)
-	if err != nil && !errors.Is(err, object.ErrNotFound) {
-		return false, r.storageError(err)
-	}
+	o, shard, err := r.read(ctx)
+	invalid := errors.As(err, new(config.Problems))
 	now := r.config.now()
 	settled := err == nil && !now.fromApplied && now.recorded
-	if settled && o.ETag == now.info.ETag {
-		return false, r.stillLeading()
-	}
-	shard, err := r.parse(o, err)
-	if err != nil {
+	switch {
+	case invalid:
 		r.refuse(o, err)
 		return false, r.invalid(err)
-	}
-	if settled && bytes.Equal(o.Body, now.body) {
+	case err != nil:
+		return false, r.storageError(err)
+	case settled && bytes.Equal(o.Body, now.body):
 		now.info = o.Info
 		r.config.swap(now)
 		return false, r.stillLeading()
@@ -103,25 +99,13 @@ func (r *refresher) refresh(ctx context.Context) (updated bool, err error) {
 	return true, nil
 }
 
-// read reads config/. It gives up with the term, and after a request's time.
-func (r *refresher) read(ctx context.Context) (object.Object, error) {
+// read reads and checks config/. It gives up with the term, and after a request's
+// time. The error is a Problems when what there is can't run.
+func (r *refresher) read(ctx context.Context) (object.Object, *config.Shard, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.requestTimeout())
 	defer cancel()
 	defer context.AfterFunc(r.term, cancel)() //nolint:contextcheck // the term's end ends the read, as the caller's does
-	o, err := r.cfg.Store.Get(ctx, ConfigKey(r.cfg.Static.Shard))
-	if err != nil {
-		return object.Object{}, fmt.Errorf("read config: %w", err)
-	}
-	return o, nil
-}
-
-// parse is the config that was read, unless reading it ended with missing. The
-// error is a Problems.
-func (r *refresher) parse(o object.Object, missing error) (*config.Shard, error) {
-	if missing != nil {
-		return nil, r.cfg.Static.noConfig()
-	}
-	return r.cfg.Static.parse(o.Body)
+	return r.cfg.Static.text(ctx)
 }
 
 // refuse notes that config/ can't run, until a refresh or a look finds otherwise.

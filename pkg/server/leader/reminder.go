@@ -9,7 +9,6 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/retry"
 )
 
@@ -55,21 +54,19 @@ func (r *refresher) lookAgain(ctx context.Context) {
 	}
 	defer release()
 	now := r.config.now()
-	o, err := r.read(ctx)
-	if !now.fromApplied || (err != nil && !errors.Is(err, object.ErrNotFound)) {
+	o, _, err := r.read(ctx)
+	var invalid config.Problems
+	switch unread := err != nil && !errors.As(err, &invalid); {
+	case !now.fromApplied || unread:
 		return
-	}
-	if _, err = r.parse(o, err); err == nil && bytes.Equal(o.Body, now.body) {
+	case err == nil && bytes.Equal(o.Body, now.body):
 		now.info, now.fromApplied, now.problems = o.Info, false, nil
 		r.config.swap(now)
 		r.problems.over(ReasonConfig)
 		return
+	case err == nil:
+		invalid = config.Problems{{Message: "it is valid now, and waits for a refresh"}}
 	}
-	now.info = o.Info
-	if now.problems = nil; err == nil {
-		now.problems = config.Problems{{Message: "it is valid now, and waits for a refresh"}}
-	} else {
-		now.problems = problemsOf(err)
-	}
+	now.info, now.problems = o.Info, invalid
 	r.config.swap(now)
 }

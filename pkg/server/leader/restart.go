@@ -86,7 +86,7 @@ var ErrRestart = errors.New("it must start anew to run it")
 func (c *Static) ReadFor(ctx context.Context, boot *config.Shard) (Accepted, error) {
 	read, err := c.Read(ctx)
 	if err != nil {
-		return Accepted{}, InPart(PartConfig, err)
+		return Accepted{}, &PartError{PartConfig, err}
 	}
 	if _, ending := restartFields(boot, read.shard); len(ending) > 0 {
 		return Accepted{}, fmt.Errorf("the config of %s changed since this server started: %w", strings.Join(ending, ", "), ErrRestart)

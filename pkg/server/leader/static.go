@@ -88,17 +88,13 @@ func appliedKey(shard string) string { return "applied/" + shard + ".jsonc" }
 // Read reads the shard's static config, or the last accepted one when that
 // is missing or not valid.
 func (c *Static) Read(ctx context.Context) (Accepted, error) {
-	o, err := c.Store.Get(ctx, ConfigKey(c.Shard))
+	o, shard, err := c.text(ctx)
 	switch {
-	case errors.Is(err, object.ErrNotFound):
-		err = c.noConfig()
-	case err != nil:
-		return Accepted{}, fmt.Errorf("read config: %w", err)
-	default:
-		var shard *config.Shard
-		if shard, err = c.parse(o.Body); err == nil {
-			return Accepted{shard: shard, body: o.Body, info: o.Info}, nil
-		}
+	case err == nil:
+		return Accepted{shard: shard, body: o.Body, info: o.Info}, nil
+	case !errors.As(err, new(config.Problems)):
+		return Accepted{}, err
+	case o.ETag != "":
 		err = fmt.Errorf("%s is not valid: %w", ConfigKey(c.Shard), err)
 	}
 	last, readErr := c.readApplied(ctx)
@@ -114,12 +110,20 @@ func (c *Static) Read(ctx context.Context) (Accepted, error) {
 	return Accepted{shard: last.shard, body: last.body, info: o.Info, fromApplied: true, problems: problemsOf(err)}, nil
 }
 
-func (c *Static) noConfig() error {
-	return config.Problems{{Message: fmt.Sprintf("no config for this shard: put one at %s in the bucket", ConfigKey(c.Shard))}}
+// text reads and checks config/ as it is. The error is a Problems when there is none
+// or it is not valid.
+func (c *Static) text(ctx context.Context) (object.Object, *config.Shard, error) {
+	key := ConfigKey(c.Shard)
+	o, err := c.Store.Get(ctx, key)
+	switch {
+	case errors.Is(err, object.ErrNotFound):
+		return o, nil, config.Problems{{Message: fmt.Sprintf("no config for this shard: put one at %s in the bucket", key)}}
+	case err != nil:
+		return o, nil, fmt.Errorf("read config: %w", err)
+	}
+	shard, err := c.check(config.Parse(o.Body))
+	return o, shard, err
 }
-
-// parse reads and checks a static config as a person wrote it.
-func (c *Static) parse(body []byte) (*config.Shard, error) { return c.check(config.Parse(body)) }
 
 // check adds to what Parse says of a static config what it can't know. The error
 // lists everything that is wrong, as Problems.

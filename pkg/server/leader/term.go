@@ -73,7 +73,7 @@ func loadRecords(ctx context.Context, cfg Config) (*ledger.Writer, error) {
 	writer := cfg.Ledger.Lead(cfg.Fence) // before it loads: records of this epoch are in reach
 	stats, err := cfg.Ledger.Load(ctx)
 	if err != nil {
-		return nil, InPart(PartLedger, err)
+		return nil, &PartError{PartLedger, err}
 	}
 	cfg.Logger.Info("records loaded", slog.Any("stats", stats))
 	if later := cfg.Ledger.HighestEpoch(); later > cfg.Fence.Epoch() {
@@ -87,20 +87,20 @@ func loadRecords(ctx context.Context, cfg Config) (*ledger.Writer, error) {
 func (t *Term) assemble() (err error) {
 	t.problems, t.doubts, t.builder = newProblems(t.cfg), newDoubts(), t.newBuilder()
 	if t.groups, err = t.newGroups(); err != nil {
-		return InPart(partGroups, err)
+		return &PartError{partGroups, err}
 	}
 	t.refresh = &refresher{
 		cfg: t.cfg, term: t.ctx, config: t.config, groups: t.groups, problems: t.problems, doubt: t.doubts.ask,
 		under: make(chan struct{}, 1), applied: newVersioned(t.cfg, appliedKey(t.cfg.Static.Shard)),
 	}
 	if err := t.refresh.atTakeover(t.ctx); err != nil {
-		return InPart(PartConfig, err)
+		return &PartError{PartConfig, err}
 	}
 	if t.loop, err = reconcile.New(t.loopConfig()); err != nil {
 		return err
 	}
 	if t.files, err = t.newDelivery(); err != nil {
-		return InPart(partFiles, err)
+		return &PartError{partFiles, err}
 	}
 	t.cfg.Running(t.config.shard())
 	t.refresh.loop, t.refresh.files = t.loop, t.files

@@ -15,9 +15,9 @@ import (
 // stuckAgain is how often a leader that can't act says so.
 const stuckAgain = 2 * time.Minute
 
-// tellOfPlight says in the log, in the health endpoint's answer and, while there
+// tellWhatIsMissing says in the log, in the health endpoint's answer and, while there
 // is a term, among the shard's problems what keeps this leader from acting.
-func (s *Server) tellOfPlight(ctx context.Context) {
+func (s *Server) tellWhatIsMissing(ctx context.Context) {
 	var now election.Plight
 	for ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, stuckAgain)
@@ -41,7 +41,7 @@ func (s *Server) tell(p election.Plight) {
 		s.cfg.Logger.Info("nothing keeps this server from acting any more")
 		return
 	}
-	text := plightText(p, time.Duration(s.latest.Load().Server.LeaderElection.GiveUp))
+	text := stuckText(p, time.Duration(s.latest.Load().Server.LeaderElection.GiveUp))
 	if p.To != "" {
 		s.stuck.Store("")
 		s.ready.Note(fmt.Sprintf("%s (%s)", text, s.cfg.Now().UTC().Format(time.RFC3339)))
@@ -50,16 +50,15 @@ func (s *Server) tell(p election.Plight) {
 	}
 	s.ready.Note(text)
 	s.stuck.Store(text)
-	problem := fleet.Problem{At: s.cfg.Now(), Reason: leader.ReasonStuck, Message: text}
 	if t != nil {
-		t.Report(problem)
+		t.Report(fleet.Problem{At: s.cfg.Now(), Reason: leader.ReasonStuck, Message: text})
 		return
 	}
-	s.cfg.Logger.Warn("problem", slog.String("reason", problem.Reason), slog.String("problem", problem.Message))
+	s.cfg.Logger.Warn("problem", slog.String("reason", leader.ReasonStuck), slog.String("problem", text))
 }
 
-// plightText says what is wrong, and what this server does about it.
-func plightText(p election.Plight, after time.Duration) string {
+// stuckText says what is wrong, and what this server does about it.
+func stuckText(p election.Plight, after time.Duration) string {
 	text := fmt.Sprintf("this leader can't act: for %v or longer, %s", config.Duration(after), p.Need)
 	switch {
 	case p.To != "":
