@@ -84,8 +84,9 @@ func DefaultTimes() Times {
 func (t Times) withDefaults() Times {
 	d := DefaultTimes()
 	return Times{
-		BootRetry: cmp.Or(t.BootRetry, d.BootRetry), BootAttempt: cmp.Or(t.BootAttempt, d.BootAttempt), Certificate: cmp.Or(t.Certificate, d.Certificate),
-		ClientCertificate: cmp.Or(t.ClientCertificate, d.ClientCertificate), ConfigLook: cmp.Or(t.ConfigLook, d.ConfigLook),
+		BootRetry: cmp.Or(t.BootRetry, d.BootRetry), BootAttempt: cmp.Or(t.BootAttempt, d.BootAttempt),
+		Certificate: cmp.Or(t.Certificate, d.Certificate), ClientCertificate: cmp.Or(t.ClientCertificate, d.ClientCertificate),
+		ConfigLook: cmp.Or(t.ConfigLook, d.ConfigLook),
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/leader"
 	"github.com/nstance/nstance/pkg/server/operators"
 	"github.com/nstance/nstance/pkg/server/registration"
+	"github.com/nstance/nstance/pkg/server/renewal"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
 )
@@ -71,7 +72,8 @@ func (s *Server) electionServer() *http.Server {
 }
 
 func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
-	c.TLS, c.Gate, c.Limits = s.tls.RegistrationServer(), gate{s, func(a election.Addrs) string { return a.Registration }}, rpc.RegistrationLimits()
+	c.TLS, c.Limits = s.tls.RegistrationServer(), rpc.RegistrationLimits()
+	c.Gate = gate{s, func(a election.Addrs) string { return a.Registration }}
 	c.Services = func(r grpc.ServiceRegistrar) {
 		nstancev1.RegisterRegistrationServiceServer(r, registration.New(registration.Config{
 			Shard:     ofTerm(s, (*leader.Term).Registration),
@@ -100,6 +102,26 @@ func (s *Server) agentServer(c rpc.ServerConfig, a *agents.Service) rpc.ServerCo
 	c.Services = func(r grpc.ServiceRegistrar) { nstancev1.RegisterAgentServiceServer(r, a) }
 	return c
 }
+
+func (s *Server) newRenewal() *renewal.Service {
+	return renewal.New(renewal.Config{
+		CA: s.trust.CA, Bundle: s.bundle, Operator: s.knownOperator,
+		TTL: s.cfg.Times.ClientCertificate, Now: s.cfg.Now, Random: s.cfg.Random, Logger: s.cfg.Logger,
+	})
+}
+
+// knownOperator holds an operator against its record, which is read each time:
+// renewals are rare.
+func (s *Server) knownOperator(ctx context.Context, caller pki.Caller) error {
+	r, err := ofTerm(s, (*leader.Term).Roster)()
+	if err != nil {
+		return err
+	}
+	return r.Read(ctx, caller)
+}
+
+// bundle is the CA bundle.
+func (s *Server) bundle() []byte { return s.source.Bundle().PEM() }
 
 // gate tells a service's callers where the leader is.
 type gate struct {

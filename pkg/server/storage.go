@@ -18,16 +18,12 @@ func openStore(cfg Config) (object.Store, error) {
 // openSecrets opens the cluster's secrets as its config says.
 func openSecrets(c config.Secrets, store object.Store, cfg Config) (secrets.Secrets, error) {
 	out := secrets.Config{
-		Provider: c.Provider, Prefix: c.Prefix, Key: keySource(c.EncryptionKey),
+		Provider: c.Provider, Prefix: c.Prefix, Key: secrets.KeySource(c.EncryptionKey),
 		Store: store, Random: cfg.Random,
 		LookupEnv: func(name string) (string, bool) { v := cfg.Getenv(name); return v, v != "" },
 	}
 	for _, k := range c.OldEncryptionKeys {
-		out.OldKeys = append(out.OldKeys, keySource(k))
+		out.OldKeys = append(out.OldKeys, secrets.KeySource(k))
 	}
 	return secrets.Open(out)
-}
-
-func keySource(k config.KeySource) secrets.KeySource {
-	return secrets.KeySource{Provider: k.Provider, Source: k.Source}
 }

@@ -37,7 +37,9 @@ func (s *Service) KeyGenRequests(_ *nstancev1.KeyGenRequestsRequest, stream nsta
 }
 
 // SubmitPublicKeys takes the public halves of the keys that were asked for.
-func (s *Service) SubmitPublicKeys(ctx context.Context, req *nstancev1.SubmitPublicKeysRequest) (*nstancev1.SubmitPublicKeysResponse, error) {
+func (s *Service) SubmitPublicKeys(
+	ctx context.Context, req *nstancev1.SubmitPublicKeysRequest,
+) (*nstancev1.SubmitPublicKeysResponse, error) {
 	shard, id, err := s.open(ctx)
 	if err != nil {
 		return nil, err

@@ -65,11 +65,7 @@ func (s *Service) receive(stream nstancev1.AgentService_ReportHealthServer, id f
 }
 
 func report(m *nstancev1.ReportHealthRequest, now time.Time) fleet.Report {
-	r := fleet.Report{
-		At:             now,
-		ReportInterval: reportInterval(m.GetReportInterval()),
-		ShuttingDown:   m.GetShuttingDown(),
-	}
+	r := fleet.Report{At: now, ReportInterval: reportInterval(m.GetReportInterval()), ShuttingDown: m.GetShuttingDown()}
 	if n := m.GetTermination(); n != nil {
 		r.Notice = &fleet.Notice{}
 		if n.GetAt().IsValid() {

@@ -7,7 +7,9 @@ import (
 )
 
 // RenewCertificate gives the instance that calls a new certificate.
-func (s *Service) RenewCertificate(ctx context.Context, req *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.AgentServiceRenewCertificateResponse, error) {
+func (s *Service) RenewCertificate(
+	ctx context.Context, req *nstancev1.AgentServiceRenewCertificateRequest,
+) (*nstancev1.AgentServiceRenewCertificateResponse, error) {
 	shard, id, err := s.open(ctx)
 	if err != nil {
 		return nil, err

@@ -173,7 +173,9 @@ func conflictBackoff() retry.Backoff {
 // this term has written what is there; confirm then says whether this server may
 // still answer for the shard. What was only read is written again, so that no write
 // which is still under way somewhere can undo what the caller is told.
-func (g *groups) apply(ctx context.Context, confirm func(context.Context) error, change func(config.Dynamic) (config.Dynamic, error)) error {
+func (g *groups) apply(
+	ctx context.Context, confirm func(context.Context) error, change func(config.Dynamic) (config.Dynamic, error),
+) error {
 	again := false
 	defer func() {
 		if again {

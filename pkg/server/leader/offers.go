@@ -31,10 +31,6 @@ func (t *Term) health(id fleet.InstanceID) operators.Health {
 	}
 }
 
-func (t *Term) newWatches() *operators.Watches {
-	return operators.NewWatches(operators.WatchesConfig{Shard: t.Operators(), Join: t.join, Done: t.ctx.Done(), Now: t.cfg.Now})
-}
-
 // join counts an operator as one that has a stream open.
 func (t *Term) join(ctx context.Context, caller pki.Caller) (cut <-chan struct{}, leave func(), err error) {
 	if err := t.roster.Look(ctx, caller); err != nil { // another term may have let it in
@@ -92,7 +88,9 @@ func (s registrationShard) Instance(ctx context.Context, tenant string, id fleet
 }
 
 // UpdateInstance implements registration.Shard.
-func (s registrationShard) UpdateInstance(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (fleet.Instance, error) {
+func (s registrationShard) UpdateInstance(
+	ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error,
+) (fleet.Instance, error) {
 	i, err := s.records.Update(ctx, id, change)
 	return i, kind(err)
 }

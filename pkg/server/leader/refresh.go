@@ -141,7 +141,8 @@ func (r *refresher) refreshed() {
 	}
 	r.problems.over(ReasonConfig)
 	r.groups.tell()
-	r.cfg.Logger.Info("config refreshed", slog.String("etag", string(c.info.ETag)), slog.String("restart_required", strings.Join(c.restart, ", ")))
+	r.cfg.Logger.Info("config refreshed",
+		slog.String("etag", string(c.info.ETag)), slog.String("restart_required", strings.Join(c.restart, ", ")))
 }
 
 // stillLeading is nil while the term lasts: an answer after it would be an old

@@ -108,7 +108,7 @@ func (t *Term) assemble() (err error) {
 	t.roster = roster.New(roster.Config{Store: t.cfg.Operators, Now: t.cfg.Now, Logger: t.cfg.Logger})
 	t.registry = &registry{cfg: t.cfg, writes: t.records.writes, roster: t.roster, listings: make(chan struct{}, 1)}
 	t.onDemand = &onDemand{cfg: t.cfg, config: t.config, groups: t.groups, records: t.records, touched: t.touched}
-	t.watches = t.newWatches()
+	t.watches = operators.NewWatches(operators.WatchesConfig{Shard: t.Operators(), Join: t.join, Done: t.ctx.Done(), Now: t.cfg.Now})
 	t.problems.gone, t.problems.held, t.problems.lasting = t.groups.gone, t.loop.Held, t.lastingProblems
 	t.problems.told = func(key fleet.GroupKey) { t.watches.Changed(key, "") }
 	t.groups.altered = func() {

@@ -79,7 +79,8 @@ func (s *Service) openConfig(ctx context.Context) (Shard, error) {
 		return Shard{}, err
 	}
 	if tenant != fleet.DefaultTenant {
-		return Shard{}, rpc.Denied.Errorf("the shard's config is for tenant %q only: the client certificate is of tenant %q", fleet.DefaultTenant, tenant)
+		return Shard{}, rpc.Denied.Errorf("the shard's config is for tenant %q only: the client certificate is of tenant %q",
+			fleet.DefaultTenant, tenant)
 	}
 	return shard, nil
 }

@@ -9,7 +9,9 @@ import (
 
 // AcknowledgeDrained ends a drain before its time: the instance is deleted now.
 // Saying it again does no harm.
-func (s *Service) AcknowledgeDrained(ctx context.Context, req *nstancev1.AcknowledgeDrainedRequest) (*nstancev1.AcknowledgeDrainedResponse, error) {
+func (s *Service) AcknowledgeDrained(
+	ctx context.Context, req *nstancev1.AcknowledgeDrainedRequest,
+) (*nstancev1.AcknowledgeDrainedResponse, error) {
 	shard, tenant, err := s.open(ctx)
 	if err != nil {
 		return nil, err

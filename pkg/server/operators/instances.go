@@ -2,6 +2,7 @@ package operators
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -36,7 +37,9 @@ func (s *Service) ListInstances(ctx context.Context, req *nstancev1.ListInstance
 }
 
 // GetInstanceStatus tells everything about one instance.
-func (s *Service) GetInstanceStatus(ctx context.Context, req *nstancev1.GetInstanceStatusRequest) (*nstancev1.GetInstanceStatusResponse, error) {
+func (s *Service) GetInstanceStatus(
+	ctx context.Context, req *nstancev1.GetInstanceStatusRequest,
+) (*nstancev1.GetInstanceStatusResponse, error) {
 	shard, tenant, err := s.open(ctx)
 	if err != nil {
 		return nil, err
@@ -79,21 +82,9 @@ func instanceType(i fleet.Instance) string {
 	return i.Provider.InstanceType
 }
 
+// phase is named in the protocol as in records, and UNSPECIFIED when it is not there.
 func phase(p fleet.Phase) nstancev1.InstancePhase {
-	switch p {
-	case fleet.Pending:
-		return nstancev1.InstancePhase_INSTANCE_PHASE_PENDING
-	case fleet.Running:
-		return nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING
-	case fleet.Draining:
-		return nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING
-	case fleet.Deleting:
-		return nstancev1.InstancePhase_INSTANCE_PHASE_DELETING
-	case fleet.Deleted:
-		return nstancev1.InstancePhase_INSTANCE_PHASE_DELETED
-	default:
-		return nstancev1.InstancePhase_INSTANCE_PHASE_UNSPECIFIED
-	}
+	return nstancev1.InstancePhase(nstancev1.InstancePhase_value["INSTANCE_PHASE_"+strings.ToUpper(string(p))])
 }
 
 func timestamp(t *time.Time) *timestamppb.Timestamp {

@@ -83,19 +83,18 @@ func (s *Service) DeleteInstance(ctx context.Context, req *nstancev1.DeleteInsta
 	}
 	switch target := req.GetTarget().(type) {
 	case *nstancev1.DeleteInstanceRequest_Id:
-		id, err := fleet.ParseID(target.Id)
-		if err != nil {
-			return nil, invalid("id", err.Error())
+		id, bad := fleet.ParseID(target.Id)
+		if bad != nil {
+			return nil, invalid("id", bad.Error())
 		}
 		err = shard.OnDemand.DeleteInstance(ctx, tenant, id)
-		return &nstancev1.DeleteInstanceResponse{}, err
 	case *nstancev1.DeleteInstanceRequest_IdempotencyKey:
-		if err := fleet.CheckRequestKey(target.IdempotencyKey); err != nil {
-			return nil, invalid("idempotency_key", err.Error())
+		if bad := fleet.CheckRequestKey(target.IdempotencyKey); bad != nil {
+			return nil, invalid("idempotency_key", bad.Error())
 		}
-		err := shard.OnDemand.DeleteByKey(ctx, tenant, target.IdempotencyKey)
-		return &nstancev1.DeleteInstanceResponse{}, err
+		err = shard.OnDemand.DeleteByKey(ctx, tenant, target.IdempotencyKey)
 	default:
-		return nil, invalid("id", "required, unless an idempotency_key is given")
+		err = invalid("id", "required, unless an idempotency_key is given")
 	}
+	return &nstancev1.DeleteInstanceResponse{}, err
 }

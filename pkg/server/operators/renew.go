@@ -8,7 +8,9 @@ import (
 
 // RenewCertificate gives the operator that calls a new certificate. Any shard's
 // leader can: an operator is the cluster's.
-func (s *Service) RenewCertificate(ctx context.Context, req *nstancev1.OperatorServiceRenewCertificateRequest) (*nstancev1.OperatorServiceRenewCertificateResponse, error) {
+func (s *Service) RenewCertificate(
+	ctx context.Context, req *nstancev1.OperatorServiceRenewCertificateRequest,
+) (*nstancev1.OperatorServiceRenewCertificateResponse, error) {
 	if _, _, err := s.open(ctx); err != nil {
 		return nil, err
 	}

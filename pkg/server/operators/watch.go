@@ -41,7 +41,9 @@ func groupEvent(e broadcast.Item[fleet.GroupKey, *nstancev1.GroupStatus]) *nstan
 // WatchInstances sends the caller's instances that are draining or being
 // deleted, a SNAPSHOT_END, and then every one that comes to drain, to be
 // deleted, or to be gone.
-func (s *Service) WatchInstances(_ *nstancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse]) error {
+func (s *Service) WatchInstances(
+	_ *nstancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse],
+) error {
 	return s.watch(stream, func(w *Watches, tenant string, end ends) error {
 		sub := w.instances.Subscribe(func(i *nstancev1.InstanceStatus) bool { return i.GetTenant() == tenant })
 		defer sub.Close()

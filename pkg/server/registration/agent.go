@@ -46,7 +46,9 @@ func (s *Service) RegisterAgent(ctx context.Context, req *nstancev1.RegisterAgen
 }
 
 // bind spends the nonce: the first key to come with it becomes the instance's.
-func (s *Service) bind(ctx context.Context, shard Shard, id fleet.InstanceID, claims nonce.Claims, fingerprint, hostname string, ips []string) (fleet.Instance, error) {
+func (s *Service) bind(
+	ctx context.Context, shard Shard, id fleet.InstanceID, claims nonce.Claims, fingerprint, hostname string, ips []string,
+) (fleet.Instance, error) {
 	i, err := shard.Instance(ctx, claims.Tenant, id)
 	if err != nil {
 		return fleet.Instance{}, err

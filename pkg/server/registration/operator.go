@@ -14,7 +14,9 @@ import (
 // RegisterOperator verifies the nonce, binds the key by creating the operator's
 // record under the nonce's jti, and signs a certificate. Which shard does it
 // makes no difference: the record is the cluster's.
-func (s *Service) RegisterOperator(ctx context.Context, req *nstancev1.RegisterOperatorRequest) (*nstancev1.RegisterOperatorResponse, error) {
+func (s *Service) RegisterOperator(
+	ctx context.Context, req *nstancev1.RegisterOperatorRequest,
+) (*nstancev1.RegisterOperatorResponse, error) {
 	shard, err := s.cfg.Shard()
 	if err != nil {
 		return nil, err
@@ -42,6 +44,7 @@ func (s *Service) RegisterOperator(ctx context.Context, req *nstancev1.RegisterO
 	if err != nil {
 		return nil, err
 	}
-	s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "operator registered", slog.String("operator", string(id)), slog.String("tenant", claims.Tenant))
+	s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "operator registered",
+		slog.String("operator", string(id)), slog.String("tenant", claims.Tenant))
 	return &nstancev1.RegisterOperatorResponse{Identity: identity}, nil
 }

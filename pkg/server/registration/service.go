@@ -106,14 +106,14 @@ func (s *Service) verify(token, publicKey string, want nonce.Want) (nonce.Claims
 // errOtherKey means that the nonce is spent on another key.
 var errOtherKey = errors.New("it was used with another key already")
 
-func (s *Service) identity(issue func(pki.ClientRequest, io.Reader) (*x509.Certificate, error), tenant string, id fleet.InstanceID, key ed25519.PublicKey) (*nstancev1.Identity, error) {
+func (s *Service) identity(
+	issue func(pki.ClientRequest, io.Reader) (*x509.Certificate, error), tenant string, id fleet.InstanceID, key ed25519.PublicKey,
+) (*nstancev1.Identity, error) {
 	c, err := issue(pki.ClientRequest{Tenant: tenant, ID: string(id), PublicKey: key, Now: s.cfg.Now(), TTL: s.cfg.TTL}, s.cfg.Random)
 	if err != nil {
 		return nil, err
 	}
 	return &nstancev1.Identity{
-		Certificate: string(pki.EncodeCertificate(c)),
-		CaChain:     string(s.cfg.Bundle()),
-		NotAfter:    timestamppb.New(c.NotAfter),
+		Certificate: string(pki.EncodeCertificate(c)), CaChain: string(s.cfg.Bundle()), NotAfter: timestamppb.New(c.NotAfter),
 	}, nil
 }

@@ -65,7 +65,8 @@ func (s *Service) Renew(ctx context.Context, publicKey string) (*nstancev1.Ident
 	}
 	now := s.cfg.Now()
 	if !s.pace.allows(string(caller.Role)+"/"+caller.Tenant+"/"+caller.ID, now) {
-		return nil, rpc.Exhausted.Errorf("renew the certificate of %s %s: asked too often: %d times in %s are allowed", caller.Role, caller.ID, paceTimes, s.pace.window)
+		return nil, rpc.Exhausted.Errorf("renew the certificate of %s %s: asked too often: %d times in %s are allowed",
+			caller.Role, caller.ID, paceTimes, s.pace.window)
 	}
 	if caller.Role == pki.RoleOperator {
 		if err := s.cfg.Operator(ctx, caller); err != nil {
