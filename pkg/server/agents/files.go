@@ -173,10 +173,10 @@ const (
 	filesRefill = 250 * time.Millisecond
 )
 
-// filesPace lets through what an agent says of its files: not too soon after the
+// filesLimiter lets through what an agent says of its files: not too soon after the
 // last time, but news at once, for a set that was taken over, or could not be, is
 // what a delivery waits for. It is of one stream.
-type filesPace struct {
+type filesLimiter struct {
 	seed   maphash.Seed
 	at     time.Time // of the last report taken
 	said   uint64    // in it
@@ -184,30 +184,30 @@ type filesPace struct {
 	filled time.Time
 }
 
-func newFilesPace(now time.Time) *filesPace {
-	return &filesPace{seed: maphash.MakeSeed(), left: filesBurst, filled: now}
+func newFilesLimiter(now time.Time) *filesLimiter {
+	return &filesLimiter{seed: maphash.MakeSeed(), left: filesBurst, filled: now}
 }
 
-// takes reports whether the shard is to hear what m says of files.
-func (p *filesPace) takes(m *nstancev1.ReportHealthRequest, now time.Time) bool {
-	if gained := int(now.Sub(p.filled) / filesRefill); gained > 0 {
-		p.left, p.filled = min(filesBurst, p.left+gained), now
+// takes reports whether the shard is to be told what m says of files.
+func (l *filesLimiter) takes(m *nstancev1.ReportHealthRequest, now time.Time) bool {
+	if gained := int(now.Sub(l.filled) / filesRefill); gained > 0 {
+		l.left, l.filled = min(filesBurst, l.left+gained), now
 	}
-	said := p.digest(m)
-	gap := now.Sub(p.at)
+	said := l.digest(m)
+	gap := now.Sub(l.at)
 	if gap >= 0 && gap < minReportGap {
-		if said == p.said || p.left == 0 {
+		if said == l.said || l.left == 0 {
 			return false
 		}
-		p.left--
+		l.left--
 	}
-	p.at, p.said = now, said
+	l.at, l.said = now, said
 	return true
 }
 
-func (p *filesPace) digest(m *nstancev1.ReportHealthRequest) uint64 {
+func (l *filesLimiter) digest(m *nstancev1.ReportHealthRequest) uint64 {
 	var h maphash.Hash
-	h.SetSeed(p.seed)
+	h.SetSeed(l.seed)
 	write := func(s string) {
 		_, _ = h.WriteString(s) // never fails
 		_ = h.WriteByte(0)

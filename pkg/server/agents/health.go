@@ -44,8 +44,8 @@ func (s *Service) ReportHealth(stream nstancev1.AgentService_ReportHealthServer)
 
 // receive passes reports on until the agent closes the stream (nil) or it breaks.
 func (s *Service) receive(stream nstancev1.AgentService_ReportHealthServer, id fleet.InstanceID, me *session) error {
-	var told pace
-	files := newFilesPace(s.cfg.Now())
+	var told limiter
+	files := newFilesLimiter(s.cfg.Now())
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -89,22 +89,22 @@ func reportInterval(d *durationpb.Duration) time.Duration {
 // with, so that a late report and a punctual one are both taken.
 const minReportGap = 50 * time.Millisecond
 
-// pace keeps an agent that reports without a pause from keeping the shard busy.
+// limiter keeps an agent that reports without a pause from keeping the shard busy.
 // It is of one stream.
-type pace struct {
+type limiter struct {
 	at                      time.Time // of the last report taken
 	shuttingDown, announced bool      // was said once
 }
 
-// takes reports whether the shard is to hear of r: not too soon after the last
+// takes reports whether the shard is to be told of r: not too soon after the last
 // one, or the first to say that the end is near.
-func (p *pace) takes(r fleet.Report) bool {
-	isNew := r.ShuttingDown && !p.shuttingDown || r.Notice != nil && !p.announced
-	if gap := r.At.Sub(p.at); !isNew && gap >= 0 && gap < minReportGap {
+func (l *limiter) takes(r fleet.Report) bool {
+	isNew := r.ShuttingDown && !l.shuttingDown || r.Notice != nil && !l.announced
+	if gap := r.At.Sub(l.at); !isNew && gap >= 0 && gap < minReportGap {
 		return false
 	}
-	p.at = r.At
-	p.shuttingDown = p.shuttingDown || r.ShuttingDown
-	p.announced = p.announced || r.Notice != nil
+	l.at = r.At
+	l.shuttingDown = l.shuttingDown || r.ShuttingDown
+	l.announced = l.announced || r.Notice != nil
 	return true
 }

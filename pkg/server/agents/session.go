@@ -9,7 +9,7 @@ import (
 )
 
 // sessions are the current health streams, one per instance. Its lock is held
-// while the shard is told, so that the shard hears of the streams of an instance
+// while the shard is told, so that it learns of the streams of an instance
 // in the order in which they took each other's place.
 type sessions struct {
 	mu      sync.Mutex

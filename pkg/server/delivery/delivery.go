@@ -18,11 +18,11 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// Shard is what is wanted, and of whom. Its methods answer from memory.
+// Shard is what instances are to have. Its methods answer from memory.
 type Shard interface {
 	// Instance returns an instance's record.
 	Instance(id fleet.InstanceID) (fleet.Instance, bool)
-	// Group returns a group as it is wanted now.
+	// Group returns a group as it is desired now.
 	Group(key fleet.GroupKey) (fleet.Group, bool)
 	// Static returns the static config that runs.
 	Static() *config.Shard

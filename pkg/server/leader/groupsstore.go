@@ -158,8 +158,7 @@ func (g *groups) begin(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// maxConflicts is how often an edit is tried that another hand's writes come
-// before. Nobody but this leader is to write there, so that is plenty.
+// maxConflicts is how often an edit is tried that other writes come before. Nobody but this leader is to write there, so that is plenty.
 const maxConflicts = 6
 
 // conflictBackoff is how long it waits in between.
@@ -169,7 +168,7 @@ func conflictBackoff() retry.Backoff {
 
 // apply is the work of an edit that has begun: it applies change to the newest
 // dynamic groups and makes the result durable. change must be pure: it runs again
-// when somebody else wrote first. A change that changes nothing writes nothing if
+// when another write came first. A change that changes nothing writes nothing if
 // this term has written what is there; confirm then says whether this server may
 // still answer for the shard. What was only read is written again, so that no write
 // which is still under way somewhere can undo what the caller is told.
@@ -207,7 +206,7 @@ func (g *groups) apply(
 		if conflicts++; !errors.Is(err, object.ErrConflict) || conflicts == maxConflicts {
 			return err
 		}
-		// Somebody else's hand: their version is read, and the change applied to it.
+		// Another write came first: its version is read, and the change applied to it.
 		if end := retry.Wait(ctx, conflictBackoff().Draw(conflicts, g.cfg.Uniform)); end != nil {
 			return errors.Join(err, end)
 		}

@@ -65,7 +65,7 @@ func (o *onDemand) create(ctx context.Context, n operators.NewInstance) (fleet.I
 		if err != nil {
 			return fleet.Instance{}, err
 		}
-		if id != i.ID { // somebody else was asked with this key just now
+		if id != i.ID { // another call had this key name another one just now
 			return o.create(ctx, n)
 		}
 	}
@@ -140,7 +140,7 @@ func (o *onDemand) groupFor(n operators.NewInstance) (fleet.Group, error) {
 	return g, err
 }
 
-// claim has the instance's key name it, and returns whom it names now.
+// claim has the instance's key name it, and returns the id that it names now.
 func (o *onDemand) claim(ctx context.Context, i fleet.Instance) (fleet.InstanceID, error) {
 	r := ledger.Request{Tenant: i.Tenant, Key: i.RequestKey, ID: i.ID, Group: i.Group, Overrides: i.Overrides, CreatedAt: i.CreatedAt}
 	r, err := during(ctx, o.records.writes, func(ctx context.Context) (ledger.Request, error) { return o.records.writer.Claim(ctx, r) })

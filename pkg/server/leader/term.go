@@ -83,7 +83,7 @@ func loadRecords(ctx context.Context, cfg Config) (*ledger.Writer, error) {
 	return writer, nil
 }
 
-// assemble makes the parts of the term, and has them hear of each other.
+// assemble makes the parts of the term, and wires them.
 func (t *Term) assemble() (err error) {
 	t.problems, t.doubts, t.builder = newProblems(t.cfg), newDoubts(), t.newBuilder()
 	if t.groups, err = t.newGroups(); err != nil {

@@ -44,12 +44,12 @@ type Config struct {
 
 // Service renews certificates. Safe for concurrent use.
 type Service struct {
-	cfg  Config
-	pace *pace
+	cfg   Config
+	limit *limiter
 }
 
 // New returns a service.
-func New(cfg Config) *Service { return &Service{cfg: cfg, pace: newPace(cfg.TTL)} }
+func New(cfg Config) *Service { return &Service{cfg: cfg, limit: newLimiter(cfg.TTL)} }
 
 // Renew returns a certificate for the caller of ctx and publicKey, an Ed25519
 // key (PEM, PKIX) that is not the one of the certificate shown. Its errors are
@@ -64,9 +64,9 @@ func (s *Service) Renew(ctx context.Context, publicKey string) (*nstancev1.Ident
 		return nil, err
 	}
 	now := s.cfg.Now()
-	if !s.pace.allows(string(caller.Role)+"/"+caller.Tenant+"/"+caller.ID, now) {
+	if !s.limit.allows(string(caller.Role)+"/"+caller.Tenant+"/"+caller.ID, now) {
 		return nil, rpc.Exhausted.Errorf("renew the certificate of %s %s: asked too often: %d times in %s are allowed",
-			caller.Role, caller.ID, paceTimes, s.pace.window)
+			caller.Role, caller.ID, maxTimes, s.limit.window)
 	}
 	if caller.Role == pki.RoleOperator {
 		if err := s.cfg.Operator(ctx, caller); err != nil {

@@ -48,7 +48,7 @@ func (r *Roster) readNow(ctx context.Context, who name) error {
 	case o.RemovedAt != nil:
 		return r.note(who, read, removed, found.ETag)
 	default:
-		return r.note(who, read, welcome, found.ETag)
+		return r.note(who, read, allowed, found.ETag)
 	}
 }
 

@@ -15,9 +15,9 @@ func named(caller pki.Caller) (name, error) {
 	return name{caller.Tenant, id}, nil
 }
 
-// refusal is the verdict on one that is not welcome.
-func refusal(who name, s standing) error {
-	if s == removed {
+// refusal is the verdict on one that is not let in.
+func refusal(who name, st state) error {
+	if st == removed {
 		return rpc.CertificateRevoked.Errorf("operator %s was removed", who.id)
 	}
 	return rpc.CertificateRevoked.Errorf("there is no operator %s", who.id)
@@ -71,26 +71,26 @@ func (r *Roster) begin() uint64 {
 
 // note takes down what a read said, unless a later one has said something since,
 // and returns the verdict that holds.
-func (r *Roster) note(who name, read uint64, s standing, etag object.ETag) error {
+func (r *Roster) note(who name, read uint64, st state, etag object.ETag) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.members[who]
 	if m == nil {
 		m = r.add(who)
 	}
-	if m.standing != removed && read >= m.read {
-		m.standing, m.etag, m.read = s, etag, read
-		if s == welcome {
+	if m.state != removed && read >= m.read {
+		m.state, m.etag, m.read = st, etag, read
+		if st == allowed {
 			r.watch(m)
 		} else {
 			m.until = r.cfg.Now().Add(absentFor)
 			m.end()
 		}
 	}
-	if m.standing == welcome {
+	if m.state == allowed {
 		return nil
 	}
-	return refusal(who, m.standing)
+	return refusal(who, m.state)
 }
 
 // remembers reports whether an operator was let in before.
@@ -98,16 +98,16 @@ func (r *Roster) remembers(who name) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.members[who]
-	return m != nil && m.standing == welcome
+	return m != nil && m.state == allowed
 }
 
 // recall lets an operator in that was let in before, and has its record looked at
-// later. Not ok: it was not, or is not welcome any more.
+// later. Not ok: it was not, or is not let in any more.
 func (r *Roster) recall(who name) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.members[who]
-	if m == nil || m.standing != welcome {
+	if m == nil || m.state != allowed {
 		return false
 	}
 	r.watch(m)

@@ -69,25 +69,25 @@ type name struct {
 	id     fleet.InstanceID
 }
 
-// standing is what an operator's record last said of it.
-type standing int
+// state is what an operator's record last said of it.
+type state int
 
 const (
-	welcome standing = iota
+	allowed state = iota
 	absent
 	removed // for good: no record takes it back
 )
 
 // member is what is remembered of an operator.
 type member struct {
-	standing standing
-	etag     object.ETag // of the record that says so
-	read     uint64      // which read that was
-	until    time.Time   // how long an absent one is refused without another look
-	watched  bool        // its record is looked at every Interval
-	called   bool        // since the last look
-	streams  int
-	cut      chan struct{} // closed when it is to leave
+	state   state
+	etag    object.ETag // of the record that says so
+	read    uint64      // which read that was
+	until   time.Time   // how long an absent one is refused without another look
+	watched bool        // its record is looked at every Interval
+	called  bool        // since the last look
+	streams int
+	cut     chan struct{} // closed when it is to leave
 }
 
 // New returns a roster, which looks again once Keep runs.
@@ -96,7 +96,7 @@ func New(cfg Config) *Roster {
 }
 
 // Known is the verdict on an operator's certificate as far as memory tells: nil
-// for a welcome one, or an error of kind CertificateRevoked. Not ok: its record
+// for one that is let in, or an error of kind CertificateRevoked. Not ok: its record
 // has to be looked at first.
 func (r *Roster) Known(caller pki.Caller) (verdict error, ok bool) {
 	who, err := named(caller)
@@ -109,9 +109,9 @@ func (r *Roster) Known(caller pki.Caller) (verdict error, ok bool) {
 	switch {
 	case m == nil:
 		return nil, false
-	case m.standing == removed:
+	case m.state == removed:
 		return refusal(who, removed), true
-	case m.standing == absent:
+	case m.state == absent:
 		return refusal(who, absent), r.cfg.Now().Before(m.until)
 	default:
 		m.called = true
@@ -176,8 +176,8 @@ func (r *Roster) Join(caller pki.Caller) (cut <-chan struct{}, leave func(), err
 	if m == nil {
 		m = r.add(who)
 	}
-	if m.standing != welcome {
-		return nil, nil, refusal(who, m.standing)
+	if m.state != allowed {
+		return nil, nil, refusal(who, m.state)
 	}
 	if m.cut == nil {
 		m.cut = make(chan struct{})
@@ -201,7 +201,7 @@ func (r *Roster) Removed(tenant string, id fleet.InstanceID) {
 	if m == nil {
 		m = r.add(who)
 	}
-	m.standing = removed
+	m.state = removed
 	m.end()
 }
 
@@ -211,7 +211,7 @@ func (r *Roster) Removed(tenant string, id fleet.InstanceID) {
 func (r *Roster) Doubt(tenant string, id fleet.InstanceID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m := r.members[name{tenant, id}]; m != nil && m.standing == welcome {
+	if m := r.members[name{tenant, id}]; m != nil && m.state == allowed {
 		m.watched = m.streams > 0
 	}
 }
@@ -222,5 +222,5 @@ func (r *Roster) Here(tenant string, id fleet.InstanceID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.members[name{tenant, id}]
-	return m != nil && m.standing == welcome && m.watched
+	return m != nil && m.state == allowed && m.watched
 }
