@@ -116,10 +116,10 @@ var _ rpc.Judge = operatorJudge(nil)
 // Known implements rpc.Judge.
 func (current operatorJudge) Known(caller pki.Caller) (verdict error, ok bool) {
 	r, err := current()
-	if err != nil {
-		return nil, false
+	if err == nil {
+		verdict, ok = r.Known(caller)
 	}
-	return r.Known(caller)
+	return verdict, ok
 }
 
 // Look implements rpc.Judge.

@@ -97,5 +97,5 @@ func (s registrationShard) UpdateInstance(
 
 // Confirm implements registration.Shard.
 func (s registrationShard) Confirm(ctx context.Context) error {
-	return kind(s.registry.cfg.Fence.Check(ctx))
+	return kind(s.cfg.Fence.Check(ctx))
 }

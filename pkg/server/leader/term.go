@@ -57,12 +57,12 @@ func Take(ctx context.Context, cfg Config) (*Term, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Term{cfg: cfg, config: &running{}}
+	ctx, stop := context.WithCancel(ctx)
+	t := &Term{cfg: cfg, ctx: ctx, stop: stop, config: &running{}}
 	t.config.swap(static.on(cfg.Boot))
-	t.ctx, t.stop = context.WithCancel(ctx)
-	t.records = records{cfg.Ledger, writer, newWrites(t.ctx, t.config.requestTimeout)}
+	t.records = records{cfg.Ledger, writer, newWrites(ctx, t.config.requestTimeout)}
 	if err := t.assemble(); err != nil {
-		t.stop()
+		stop()
 		return nil, err
 	}
 	return t, nil
