@@ -190,9 +190,10 @@ func (s *site) callers(p *process) callers {
 	gone, removed := s.operator("default")
 	s.putOperator(gone.Remove(id, time.Now()))
 	return callers{
-		otherCA: issue(t, stale, pki.RoleOperator, "default", id, time.Hour),
-		agent:   issue(t, own, pki.RoleAgent, "default", s.living()[0], time.Hour), operator: issue(t, own, pki.RoleOperator, "default", id, time.Hour),
-		server: serverPair, expired: s.expired(id), otherCluster: issue(t, foreign, pki.RoleOperator, "default", id, time.Hour),
+		otherCA:  issue(t, stale, pki.RoleOperator, "default", id, time.Hour),
+		agent:    issue(t, own, pki.RoleAgent, "default", s.living()[0], time.Hour),
+		operator: issue(t, own, pki.RoleOperator, "default", id, time.Hour),
+		server:   serverPair, expired: s.expired(id), otherCluster: issue(t, foreign, pki.RoleOperator, "default", id, time.Hour),
 		deleted: deleted.pair, otherTenant: issue(t, own, pki.RoleOperator, "prod", id, time.Hour),
 		removed: removed, unrecorded: issue(t, own, pki.RoleOperator, "default", newID(t, fleet.OperatorKind), time.Hour),
 	}
@@ -275,7 +276,8 @@ func TestAnotherTenantSeesNothing(t *testing.T) {
 	if resp, err := prod.ListGroups(ctx, &nstancev1.ListGroupsRequest{}); err != nil || len(resp.GetGroups()) != 0 {
 		t.Errorf("groups: %v, %v", resp, err)
 	}
-	if resp, err := prod.ListInstances(ctx, &nstancev1.ListInstancesRequest{IncludeDeleted: true}); err != nil || len(resp.GetInstances()) != 0 {
+	if resp, err := prod.ListInstances(ctx, &nstancev1.ListInstancesRequest{IncludeDeleted: true}); err != nil ||
+		len(resp.GetInstances()) != 0 {
 		t.Errorf("instances: %v, %v", resp, err)
 	}
 	if resp, err := prod.ListInstances(ctx, &nstancev1.ListInstancesRequest{Group: "web"}); err != nil || len(resp.GetInstances()) != 0 {
@@ -290,7 +292,8 @@ func TestAnotherTenantSeesNothing(t *testing.T) {
 	refused(t, err, codes.NotFound, "no such instance")
 	absent := newID(t, "knd")
 	_, errAbsent := prod.GetInstanceStatus(ctx, &nstancev1.GetInstanceStatusRequest{Id: string(absent)})
-	if have, want := status.Convert(err).Message(), status.Convert(errAbsent).Message(); strings.ReplaceAll(have, string(s.living()[0]), "X") != strings.ReplaceAll(want, string(absent), "X") {
+	have, want := status.Convert(err).Message(), status.Convert(errAbsent).Message()
+	if strings.ReplaceAll(have, string(s.living()[0]), "X") != strings.ReplaceAll(want, string(absent), "X") {
 		t.Errorf("another's instance answers %q, an absent one %q", have, want)
 	}
 
@@ -298,7 +301,8 @@ func TestAnotherTenantSeesNothing(t *testing.T) {
 	// no instance of this one.
 	template := "knd"
 	size = 1
-	_, err = prod.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: "web", Template: &template, Size: &size, Remove: []string{string(s.living()[0])}})
+	_, err = prod.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: "web", Template: &template, Size: &size,
+		Remove: []string{string(s.living()[0])}})
 	refused(t, err, codes.NotFound, "no managed instance")
 	if _, err = prod.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: "web", Template: &template, Size: &size}); err != nil {
 		t.Fatal(err)

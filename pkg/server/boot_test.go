@@ -227,7 +227,8 @@ func TestConfigIsChecked(t *testing.T) {
 		cfg.Store, cfg.StorageProvider = nil, "ftp"
 	})
 	<-p.done
-	for _, want := range []string{"--shard: \"Dev_1\"", "--id: is empty", "--storage-provider: \"ftp\"", "--storage-bucket", "--cache-dir", "--advertise-host: \"10.0.0.1:99\""} {
+	for _, want := range []string{"--shard: \"Dev_1\"", "--id: is empty", "--storage-provider: \"ftp\"", "--storage-bucket", "--cache-dir",
+		"--advertise-host: \"10.0.0.1:99\""} {
 		if p.err == nil || !strings.Contains(p.err.Error(), want) {
 			t.Errorf("said %v, want %q in it", p.err, want)
 		}

@@ -66,7 +66,8 @@ func (s *site) awaitRegistered() {
 // next leader, who registers nobody again.
 func TestImagesAndLoadBalancers(t *testing.T) {
 	t.Parallel()
-	s := cloudy(t, `"web": { "template": "knd", "size": 2, "load_balancers": ["www"], "args": { "ImageId": "{{ .Image.os }}", "Old": "{{ .Image.saved }}" } }`)
+	s := cloudy(t, `"web": { "template": "knd", "size": 2, "load_balancers": ["www"],
+		"args": { "ImageId": "{{ .Image.os }}", "Old": "{{ .Image.saved }}" } }`)
 	p := s.start()
 	s.populate(p)
 	p.awaitSize("web", 2)
@@ -125,7 +126,8 @@ func (p *process) trouble(key, words string) {
 // is there.
 func TestImageThatIsNotThere(t *testing.T) {
 	t.Parallel()
-	s := cloudy(t, `"web": { "template": "knd", "size": 1 }, "lost": { "template": "knd", "size": 1, "args": { "ImageId": "{{ .Image.lost }}" } }`)
+	s := cloudy(t, `"web": { "template": "knd", "size": 1 },
+		"lost": { "template": "knd", "size": 1, "args": { "ImageId": "{{ .Image.lost }}" } }`)
 	p := s.start()
 	s.populate(p)
 	p.awaitSize("web", 1)
@@ -138,7 +140,8 @@ func TestImageThatIsNotThere(t *testing.T) {
 // TestProviderWithoutTheOptionalParts runs what it can, and says what it can't.
 func TestProviderWithoutTheOptionalParts(t *testing.T) {
 	t.Parallel()
-	s := cloudy(t, `"web": { "template": "knd", "size": 1, "load_balancers": ["www"] }, "api": { "template": "big", "size": 1, "load_balancers": ["www"] }`)
+	s := cloudy(t, `"web": { "template": "knd", "size": 1, "load_balancers": ["www"] },
+		"api": { "template": "big", "size": 1, "load_balancers": ["www"] }`)
 	s.config["GROUPS"] = strings.Replace(s.config["GROUPS"], `{{ index .Image \"os\" }}`, `{{ index .Image \"saved\" }}`, 1)
 	s.putConfig(shardID)
 	p := s.start(func(c *server.Config) {
@@ -178,7 +181,8 @@ func TestDynamicSubnetPools(t *testing.T) {
 			t.Errorf("%s: %v, fields %v", name, err, fields(err))
 		}
 	}
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Template: ptr("big"), Size: ptr(int32(1)), SubnetPool: ptr("workers")}); err != nil {
+	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Template: ptr("big"), Size: ptr(int32(1)),
+		SubnetPool: ptr("workers")}); err != nil {
 		t.Fatal(err)
 	}
 	p.awaitSize("job", 1)

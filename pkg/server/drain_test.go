@@ -42,7 +42,8 @@ func TestAcknowledgeDrained(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.awaitPhase(oldest, isDraining)
-	if i, err := p.instance(oldest); err != nil || time.Until(i.GetDrain().GetDeleteAt().AsTime()) < 50*time.Minute || i.GetDrain().GetAckedAt() != nil {
+	if i, err := p.instance(oldest); err != nil || time.Until(i.GetDrain().GetDeleteAt().AsTime()) < 50*time.Minute ||
+		i.GetDrain().GetAckedAt() != nil {
 		t.Errorf("drains %v, %v", i, err)
 	}
 	if err := p.ack(oldest); err != nil {
@@ -131,7 +132,8 @@ func TestDrainSurvivesItsLeader(t *testing.T) {
 	}
 	q.awaitSize("web", 2)
 	after, err := q.instance(id)
-	if err != nil || after.GetPhase() != isDraining || !after.GetDrain().GetDeleteAt().AsTime().Equal(before.GetDrain().GetDeleteAt().AsTime()) {
+	if err != nil || after.GetPhase() != isDraining ||
+		!after.GetDrain().GetDeleteAt().AsTime().Equal(before.GetDrain().GetDeleteAt().AsTime()) {
 		t.Errorf("drained %v, and now %v, %v", before.GetDrain(), after, err)
 	}
 	if err := q.ack(id); err != nil {

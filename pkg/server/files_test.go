@@ -204,7 +204,8 @@ func (g *guests) checkCertificate(id fleet.InstanceID, name string) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(g.site.trust().CA.Certificate())
-	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: string(id), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: string(id),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
 		t.Error(err)
 	}
 	if !slices.Equal(pair.Leaf.Subject.Organization, []string{string(id)}) {
@@ -218,7 +219,8 @@ func (g *guests) checkCertificate(id fleet.InstanceID, name string) {
 // TestFilesOfTenants: groups of one name, each with what its own tenant wants.
 func TestFilesOfTenants(t *testing.T) {
 	t.Parallel()
-	s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }, "prod": { "web": { "template": "knd", "size": 1, "vars": { "level": "warn" } } }`)
+	s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } },
+		"prod": { "web": { "template": "knd", "size": 1, "vars": { "level": "warn" } } }`)
 	p := s.start()
 	g := s.inhabit(p)
 	p.awaitSize("web", 1)
@@ -296,7 +298,8 @@ func TestNonceHash(t *testing.T) {
 	p.awaitSize("web", 1)
 	id := s.living()[0]
 	spec, _ := s.world.Spec(id)
-	claims, err := nonce.Verify(pki.PublicKey(s.trust().NonceKey), spec.Bootstrap.Nonce, nonce.Want{Kind: nonce.KindAgent, ClusterID: clusterID, Shard: shardID}, time.Now())
+	claims, err := nonce.Verify(pki.PublicKey(s.trust().NonceKey), spec.Bootstrap.Nonce,
+		nonce.Want{Kind: nonce.KindAgent, ClusterID: clusterID, Shard: shardID}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

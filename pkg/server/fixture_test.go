@@ -51,7 +51,8 @@ func newSite(t *testing.T) *site {
 	s := &site{
 		t: t, inner: inner, store: objecttest.NewFaults(inner, nil), world: fake.New(fake.Config{}),
 		config: map[string]string{
-			"BIND":   `"health_addr": "127.0.0.1:0", "election_addr": "127.0.0.1:0", "registration_addr": "127.0.0.1:0", "operator_addr": "127.0.0.1:0", "agent_addr": "127.0.0.1:0"`,
+			"BIND": `"health_addr": "127.0.0.1:0", "election_addr": "127.0.0.1:0",
+			  "registration_addr": "127.0.0.1:0", "operator_addr": "127.0.0.1:0", "agent_addr": "127.0.0.1:0"`,
 			"GROUPS": `"default": { "web": { "template": "knd", "size": 2 } }`,
 			"VARS":   `{ "n": 1 }`,
 			"MORE":   "",

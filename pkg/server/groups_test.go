@@ -60,7 +60,8 @@ func TestUpsertSize(t *testing.T) {
 
 	// The same again writes nothing.
 	rev := s.get("groups/" + shardID + ".jsonc")
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(4))}); err != nil || s.get("groups/"+shardID+".jsonc") != rev {
+	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(4))}); err != nil ||
+		s.get("groups/"+shardID+".jsonc") != rev {
 		t.Errorf("the same again: %v", err)
 	}
 
@@ -122,15 +123,22 @@ func TestUpsertRefusals(t *testing.T) {
 		field string
 		says  string
 	}{
-		"negative size":           {req: &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(-1))}, code: codes.InvalidArgument, field: "size", says: "-1"},
-		"a billion":               {req: &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1e9))}, code: codes.InvalidArgument, field: "size", says: "1000000000"},
-		"no name":                 {req: &nstancev1.UpsertGroupRequest{Size: ptr(int32(1))}, code: codes.InvalidArgument, field: "key"},
-		"a bad name":              {req: &nstancev1.UpsertGroupRequest{Key: "Web!", Size: ptr(int32(1))}, code: codes.InvalidArgument, field: "key", says: "Web!"},
-		"no such group":           {req: &nstancev1.UpsertGroupRequest{Key: "wbe", Size: ptr(int32(1))}, code: codes.NotFound, says: "wbe"},
-		"no such template":        {req: &nstancev1.UpsertGroupRequest{Key: "new", Template: ptr("kdn"), Size: ptr(int32(1))}, code: codes.InvalidArgument, field: "template", says: "kdn"},
-		"a closed pool":           {req: &nstancev1.UpsertGroupRequest{Key: "new", Template: ptr("big"), Size: ptr(int32(1))}, code: codes.InvalidArgument, field: "subnet_pool", says: "closed"},
-		"static group's template": {req: &nstancev1.UpsertGroupRequest{Key: "web", Template: ptr("big")}, code: codes.FailedPrecondition, says: "template"},
-		"static group's pool":     {req: &nstancev1.UpsertGroupRequest{Key: "web", SubnetPool: ptr("closed")}, code: codes.FailedPrecondition, says: "subnet_pool"},
+		"negative size": {req: &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(-1))}, code: codes.InvalidArgument,
+			field: "size", says: "-1"},
+		"a billion": {req: &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1e9))}, code: codes.InvalidArgument,
+			field: "size", says: "1000000000"},
+		"no name": {req: &nstancev1.UpsertGroupRequest{Size: ptr(int32(1))}, code: codes.InvalidArgument, field: "key"},
+		"a bad name": {req: &nstancev1.UpsertGroupRequest{Key: "Web!", Size: ptr(int32(1))}, code: codes.InvalidArgument,
+			field: "key", says: "Web!"},
+		"no such group": {req: &nstancev1.UpsertGroupRequest{Key: "wbe", Size: ptr(int32(1))}, code: codes.NotFound, says: "wbe"},
+		"no such template": {req: &nstancev1.UpsertGroupRequest{Key: "new", Template: ptr("kdn"), Size: ptr(int32(1))},
+			code: codes.InvalidArgument, field: "template", says: "kdn"},
+		"a closed pool": {req: &nstancev1.UpsertGroupRequest{Key: "new", Template: ptr("big"), Size: ptr(int32(1))},
+			code: codes.InvalidArgument, field: "subnet_pool", says: "closed"},
+		"static group's template": {req: &nstancev1.UpsertGroupRequest{Key: "web", Template: ptr("big")}, code: codes.FailedPrecondition,
+			says: "template"},
+		"static group's pool": {req: &nstancev1.UpsertGroupRequest{Key: "web", SubnetPool: ptr("closed")}, code: codes.FailedPrecondition,
+			says: "subnet_pool"},
 	} {
 		_, err := p.upsert(c.req)
 		if status.Code(err) != c.code || !strings.Contains(fmt.Sprint(err), c.says) {
@@ -164,7 +172,8 @@ func TestDynamicGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "batch", Template: ptr("knd"), Size: ptr(int32(2)), InstanceType: ptr("large"), Vars: vars})
+	g, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "batch", Template: ptr("knd"), Size: ptr(int32(2)), InstanceType: ptr("large"),
+		Vars: vars})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +265,8 @@ func TestListGroupsNumbers(t *testing.T) {
 	// Without a provider nobody can be deleted, so those that leave stay and count
 	// as pending.
 	s.world.Outage(provider.ErrThrottled)
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1)), Remove: []string{string(machines[0].id)}}); err != nil {
+	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1)),
+		Remove: []string{string(machines[0].id)}}); err != nil {
 		t.Fatal(err)
 	}
 	expect("one is leaving", 1, 1)
@@ -387,7 +397,8 @@ func TestInstances(t *testing.T) {
 	if resp, err = op.ListInstances(within(t), &nstancev1.ListInstancesRequest{Group: "web"}); err != nil || len(resp.GetInstances()) != 2 {
 		t.Errorf("without tombstones: %v, %v", resp, err)
 	}
-	if resp, err = op.ListInstances(within(t), &nstancev1.ListInstancesRequest{IncludeDeleted: true}); err != nil || len(resp.GetInstances()) != 3 {
+	if resp, err = op.ListInstances(within(t), &nstancev1.ListInstancesRequest{IncludeDeleted: true}); err != nil ||
+		len(resp.GetInstances()) != 3 {
 		t.Errorf("with tombstones: %v, %v", resp, err)
 	}
 	_, err = op.ListInstances(within(t), &nstancev1.ListInstancesRequest{Group: "No"})

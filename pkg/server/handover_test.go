@@ -94,7 +94,8 @@ func TestStandbyNamesTheLeader(t *testing.T) {
 	}
 	// Where the leader is comes before who asks: that costs a standby nothing.
 	operator := issue(t, s.trust().CA, pki.RoleOperator, "default", newID(t, fleet.OperatorKind), time.Hour)
-	_, err := nstancev1.NewAgentServiceClient(s.dial(q.agentAddr(), operator)).SubmitPublicKeys(within(t), &nstancev1.SubmitPublicKeysRequest{})
+	_, err := nstancev1.NewAgentServiceClient(s.dial(q.agentAddr(), operator)).SubmitPublicKeys(within(t),
+		&nstancev1.SubmitPublicKeysRequest{})
 	if addr, ok := rpc.NotLeader(err); !ok || addr != p.agentAddr() {
 		t.Errorf("an operator at the agents' service: %v names %q, want %q", err, addr, p.agentAddr())
 	}

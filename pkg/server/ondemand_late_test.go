@@ -20,7 +20,8 @@ import (
 func TestLateRecordOfALeaderBefore(t *testing.T) {
 	t.Parallel()
 	s, q, id := halfMade(t, "k")
-	late := fmt.Sprintf(`{"id":%q,"tenant":"default","group":"web","on_demand":true,"request_key":"k","phase":"pending","epoch":1,"rev":1,"writer":"before","created_at":"2026-01-01T00:00:00Z","provider":{},"hashes":{"infra":"","runtime":""}}`, id)
+	late := fmt.Sprintf(`{"id":%q,"tenant":"default","group":"web","on_demand":true,"request_key":"k","phase":"pending",
+		"epoch":1,"rev":1,"writer":"before","created_at":"2026-01-01T00:00:00Z","provider":{},"hashes":{"infra":"","runtime":""}}`, id)
 	s.put("instance/"+shardID+"/default."+id.StorageKey()+".json", late)
 	if have := q.created("k"); have != id {
 		t.Errorf("made %s, the key names %s", have, id)
@@ -91,7 +92,8 @@ func TestKeyOutlivesItsInstance(t *testing.T) {
 	s.prune(id)
 	q := s.start(named("b")).awaitLeading()
 	i, err := q.create("k")
-	if err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted || !i.GetOnDemand() || i.GetGroup() != "web" || i.GetCreatedAt() == nil {
+	if err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted || !i.GetOnDemand() || i.GetGroup() != "web" ||
+		i.GetCreatedAt() == nil {
 		t.Errorf("created again: %v, %v", i, err)
 	}
 	if err := q.deleteByKey("k"); err != nil {

@@ -42,12 +42,14 @@ func (p *process) created(key string, tweaks ...func(*nstancev1.CreateInstanceRe
 }
 
 func (p *process) delete(id fleet.InstanceID) error {
-	_, err := p.operator("default").DeleteInstance(within(p.t), &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_Id{Id: string(id)}})
+	_, err := p.operator("default").DeleteInstance(within(p.t),
+		&nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_Id{Id: string(id)}})
 	return err
 }
 
 func (p *process) deleteByKey(key string) error {
-	_, err := p.operator("default").DeleteInstance(within(p.t), &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: key}})
+	_, err := p.operator("default").DeleteInstance(within(p.t),
+		&nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: key}})
 	return err
 }
 
@@ -76,7 +78,8 @@ func TestOnDemand(t *testing.T) {
 	s, p := running(t)
 	own := s.living()
 	i, err := p.create("nightly-7")
-	if err != nil || !i.GetOnDemand() || i.GetPhase() != isPending || i.GetGroup() != "web" || i.GetTenant() != "default" || i.GetCreatedAt() == nil {
+	if err != nil || !i.GetOnDemand() || i.GetPhase() != isPending || i.GetGroup() != "web" || i.GetTenant() != "default" ||
+		i.GetCreatedAt() == nil {
 		t.Fatalf("answered %v, %v", i, err)
 	}
 	id := fleet.InstanceID(i.GetId())
@@ -150,17 +153,19 @@ func TestOnDemandRefusals(t *testing.T) {
 		field string
 		says  string
 	}{
-		"no group":         {tweak: group(""), code: codes.InvalidArgument, field: "group"},
-		"a bad group":      {tweak: group("We b"), code: codes.InvalidArgument, field: "group", says: "We b"},
-		"an absent group":  {tweak: group("wbe"), code: codes.NotFound, says: "wbe"},
-		"a path":           {key: "../x", code: codes.InvalidArgument, field: "idempotency_key", says: "../x"},
-		"a long key":       {key: strings.Repeat("k", 129), code: codes.InvalidArgument, field: "idempotency_key"},
-		"null":             {key: "new", tweak: vars(nil), code: codes.InvalidArgument, field: "vars.v", says: "null"},
-		"too much":         {key: "new", tweak: vars(strings.Repeat("x", 70000)), code: codes.InvalidArgument, field: "vars", says: "65536"},
-		"a long type":      {key: "new", tweak: func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr(strings.Repeat("x", 999)) }, code: codes.InvalidArgument, field: "instance_type"},
-		"another type":     {key: "taken", code: codes.FailedPrecondition, says: "instance_type"},
-		"another group":    {key: "taken", tweak: group("wbe"), code: codes.FailedPrecondition, says: "group"},
-		"different vars":   {key: "taken", tweak: func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("large"); vars(1)(r) }, code: codes.FailedPrecondition, says: "vars"},
+		"no group":        {tweak: group(""), code: codes.InvalidArgument, field: "group"},
+		"a bad group":     {tweak: group("We b"), code: codes.InvalidArgument, field: "group", says: "We b"},
+		"an absent group": {tweak: group("wbe"), code: codes.NotFound, says: "wbe"},
+		"a path":          {key: "../x", code: codes.InvalidArgument, field: "idempotency_key", says: "../x"},
+		"a long key":      {key: strings.Repeat("k", 129), code: codes.InvalidArgument, field: "idempotency_key"},
+		"null":            {key: "new", tweak: vars(nil), code: codes.InvalidArgument, field: "vars.v", says: "null"},
+		"too much":        {key: "new", tweak: vars(strings.Repeat("x", 70000)), code: codes.InvalidArgument, field: "vars", says: "65536"},
+		"a long type": {key: "new", tweak: func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr(strings.Repeat("x", 999)) },
+			code: codes.InvalidArgument, field: "instance_type"},
+		"another type":  {key: "taken", code: codes.FailedPrecondition, says: "instance_type"},
+		"another group": {key: "taken", tweak: group("wbe"), code: codes.FailedPrecondition, says: "group"},
+		"different vars": {key: "taken", tweak: func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("large"); vars(1)(r) },
+			code: codes.FailedPrecondition, says: "vars"},
 		"a broken request": {key: "broken", code: codes.FailedPrecondition, says: "malformed"},
 	} {
 		s.put("request/"+shardID+"/default.broken.json", "{}")

@@ -82,7 +82,8 @@ func TestRefreshRemovesAGroup(t *testing.T) {
 // group that is no more.
 func TestRefreshEndsTheTrouble(t *testing.T) {
 	t.Parallel()
-	s := cloudy(t, `"web": { "template": "knd", "size": 0 }, "lost": { "template": "knd", "size": 1, "args": { "ImageId": "{{ .Image.lost }}" } }`)
+	s := cloudy(t, `"web": { "template": "knd", "size": 0 },
+		"lost": { "template": "knd", "size": 1, "args": { "ImageId": "{{ .Image.lost }}" } }`)
 	p := s.start().awaitLeading()
 	p.trouble("lost", "images.lost")
 	ofLost := func(e *nstancev1.WatchErrorsResponse) bool { return e.GetGroup() == "lost" }
@@ -118,7 +119,8 @@ func TestRefreshDrains(t *testing.T) {
 func TestRefreshRemovesATenant(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } }, "prod": { "web": { "template": "knd", "size": 1 }, "api": { "template": "knd", "size": 1 } }`
+	s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } },
+		"prod": { "web": { "template": "knd", "size": 1 }, "api": { "template": "knd", "size": 1 } }`
 	s.putConfig(shardID)
 	p := s.start()
 	s.populate(p)
@@ -201,7 +203,8 @@ func TestRefreshWithUnreadableGroups(t *testing.T) {
 	}
 	s.put(groupsAt, `{ "groups": [`)
 	lease := func() string {
-		return strings.Replace(s.text(), `"renew_interval": "1s", "lease_duration": "10s"`, `"renew_interval": "500ms", "lease_duration": "2s"`, 1)
+		return strings.Replace(s.text(), `"renew_interval": "1s", "lease_duration": "10s"`,
+			`"renew_interval": "500ms", "lease_duration": "2s"`, 1)
 	}
 	first := s.get(configAt)
 	s.put(configAt, lease())
@@ -338,7 +341,8 @@ func TestInvalidConfigIsLookedAt(t *testing.T) {
 	}
 	s.replace(`"size": 2`, `"size": 1`)
 	says("it waits for a refresh", func(st *nstancev1.GetConfigStatusResponse) bool {
-		return st.GetRunningApplied() && len(st.GetViolations()) == 1 && strings.Contains(st.GetViolations()[0].GetDescription(), "waits for a refresh")
+		return st.GetRunningApplied() && len(st.GetViolations()) == 1 &&
+			strings.Contains(st.GetViolations()[0].GetDescription(), "waits for a refresh")
 	})
 	if g := s.mustGroup(p, "web"); g.GetSize() != 2 {
 		t.Errorf("web is %v before anybody asked", g)

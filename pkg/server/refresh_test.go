@@ -65,7 +65,8 @@ func TestRefreshUpdates(t *testing.T) {
 	s.replace(`{ "n": 1 }`, `{ "n": 2 }`, `"size": 2`, `"size": 3`, `"lease_duration": "10s"`, `"lease_duration": "12s"`)
 	resp := p.refreshes(updated)
 	after := p.configStatus()
-	if resp.GetEtag() == before.GetEtag() || resp.GetEtag() != after.GetEtag() || len(resp.GetRestartRequired()) > 0 || after.GetRunningApplied() {
+	if resp.GetEtag() == before.GetEtag() || resp.GetEtag() != after.GetEtag() || len(resp.GetRestartRequired()) > 0 ||
+		after.GetRunningApplied() {
 		t.Errorf("answered %v, status %v, before %v", resp, after, before)
 	}
 	if s.accepted() != s.get(configAt) {
@@ -266,7 +267,8 @@ func TestRefreshMovesTheLead(t *testing.T) {
 func TestRefreshTiming(t *testing.T) {
 	t.Parallel()
 	s, p := running(t)
-	s.replace(`"renew_interval": "1s", "lease_duration": "10s", "fence_window": "100ms"`, `"renew_interval": "200ms", "lease_duration": "2s", "fence_window": "400ms"`)
+	s.replace(`"renew_interval": "1s", "lease_duration": "10s", "fence_window": "100ms"`,
+		`"renew_interval": "200ms", "lease_duration": "2s", "fence_window": "400ms"`)
 	p.refreshes(updated)
 	first := s.leader()
 	eventually(t, "renewals come at the new pace", func() error {

@@ -78,7 +78,8 @@ func TestRefusedNoncesLeaveLines(t *testing.T) {
 	if n := p.log.count("refused a call"); n != 3 {
 		t.Errorf("%d lines about refused calls, want 3", n)
 	}
-	for _, says := range []string{"RegisterAgent", "RegisterOperator", "from=127.0.0.1:", "caller=none", "another key already: instance " + string(id)} {
+	for _, says := range []string{"RegisterAgent", "RegisterOperator", "from=127.0.0.1:", "caller=none",
+		"another key already: instance " + string(id)} {
 		if !strings.Contains(log, says) {
 			t.Errorf("no line says %q", says)
 		}

@@ -31,7 +31,8 @@ func TestRegisterOperator(t *testing.T) {
 	claims.Tenant = "prod"
 	req := &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), claims), PublicKey: publicPEM(t, key)}
 
-	for name, client := range map[string]nstancev1.RegistrationServiceClient{"first": p.registration(), "again": p.registration(), "on another shard": other} {
+	for name, client := range map[string]nstancev1.RegistrationServiceClient{"first": p.registration(), "again": p.registration(),
+		"on another shard": other} {
 		resp, err := client.RegisterOperator(within(t), req)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -54,12 +55,15 @@ func TestRegisterOperator(t *testing.T) {
 		t.Log(name, ":", err)
 	}
 
-	_, err := p.registration().RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), claimsOf(newID(t, "knd"))), PublicKey: req.PublicKey})
+	_, err := p.registration().RegisterOperator(within(t),
+		&nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), claimsOf(newID(t, "knd"))), PublicKey: req.PublicKey})
 	refused(t, err, codes.PermissionDenied, "agent")
 	odd := operatorClaims(newID(t, "knd"))
-	_, err = p.registration().RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), odd), PublicKey: req.PublicKey})
+	_, err = p.registration().RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), odd),
+		PublicKey: req.PublicKey})
 	refused(t, err, codes.PermissionDenied, "jti")
-	_, err = p.registration().RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), operatorClaims(newID(t, fleet.OperatorKind))), PublicKey: "x"})
+	_, err = p.registration().RegisterOperator(within(t),
+		&nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), operatorClaims(newID(t, fleet.OperatorKind))), PublicKey: "x"})
 	refused(t, err, codes.InvalidArgument, "public_key")
 	if n := len(s.keys("cluster/operator/")); n != 1 {
 		t.Errorf("%d records", n)

@@ -56,7 +56,8 @@ func (s *site) nonceOf(id fleet.InstanceID) string {
 }
 
 func (p *process) registerWith(token string, key ed25519.PrivateKey) (*nstancev1.RegisterAgentResponse, error) {
-	return p.registration().RegisterAgent(within(p.t), &nstancev1.RegisterAgentRequest{Nonce: token, PublicKey: publicPEM(p.t, key), Hostname: "h"})
+	return p.registration().RegisterAgent(within(p.t), &nstancev1.RegisterAgentRequest{Nonce: token, PublicKey: publicPEM(p.t, key),
+		Hostname: "h"})
 }
 
 func TestRegisterAgent(t *testing.T) {
@@ -180,7 +181,8 @@ func TestRegisterRefusals(t *testing.T) {
 		edit(&c)
 		return mint(t, s.trust(), c)
 	}
-	unsigned, err := jwt.NewWithClaims(jwt.SigningMethodNone, jwt.MapClaims{"kind": "agent", "sub": string(id)}).SignedString(jwt.UnsafeAllowNoneSignatureType)
+	unsigned, err := jwt.NewWithClaims(jwt.SigningMethodNone, jwt.MapClaims{"kind": "agent",
+		"sub": string(id)}).SignedString(jwt.UnsafeAllowNoneSignatureType)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +193,8 @@ func TestRegisterRefusals(t *testing.T) {
 		token string
 		says  string
 	}{
-		"expired":         {good(func(c *nonce.Claims) { c.NotBefore, c.ExpiresAt = c.NotBefore.Add(-2*hour), c.ExpiresAt.Add(-hour) }), "expired"},
+		"expired": {good(func(c *nonce.Claims) { c.NotBefore, c.ExpiresAt = c.NotBefore.Add(-2*hour), c.ExpiresAt.Add(-hour) }),
+			"expired"},
 		"another cluster": {good(func(c *nonce.Claims) { c.ClusterID = "other" }), `for "other"`},
 		"another shard":   {good(func(c *nonce.Claims) { c.Shard = "dev-2" }), `"dev-2"`},
 		"an operator's":   {mint(t, s.trust(), operatorClaims(newID(t, fleet.OperatorKind))), "operator"},
@@ -257,7 +260,8 @@ func TestRegisterAddresses(t *testing.T) {
 	s, p, id := newborn(t)
 	own := s.world.VMs()[0].Addresses[0]
 	ask := func(ips ...string) error {
-		_, err := p.registration().RegisterAgent(within(t), &nstancev1.RegisterAgentRequest{Nonce: s.nonceOf(id), PublicKey: publicPEM(t, newKey(t)), Ips: ips})
+		_, err := p.registration().RegisterAgent(within(t), &nstancev1.RegisterAgentRequest{Nonce: s.nonceOf(id),
+			PublicKey: publicPEM(t, newKey(t)), Ips: ips})
 		return err
 	}
 	for _, ips := range [][]string{{own.Next().String()}, {own.String(), "192.0.2.1"}, {"2001:db8::1", "192.0.2.1"}} {

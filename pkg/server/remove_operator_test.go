@@ -94,7 +94,8 @@ func TestRemoveOperator(t *testing.T) {
 	stay := follow(t, stays, sErr)
 
 	first, err := remove(t, p.as(otherPair), n.id)
-	if err != nil || first.GetRemovedAt() == nil || first.GetRemovedBy() != string(other.ID) || first.GetTenant() != "prod" || first.GetConnected() {
+	if err != nil || first.GetRemovedAt() == nil || first.GetRemovedBy() != string(other.ID) || first.GetTenant() != "prod" ||
+		first.GetConnected() {
 		t.Fatalf("removed as %v, %v", first, err)
 	}
 	for stream, err := range map[string]error{"groups": g.ended(), "instances": i.ended(), "errors": e.ended()} {
@@ -198,7 +199,8 @@ func TestListOperators(t *testing.T) {
 		return found
 	}
 	found := list(false)
-	if o := found[string(me.ID)]; len(found) != 2 || o == nil || !o.GetConnected() || o.GetRegisteredAt() == nil || o.GetRemovedAt() != nil || o.GetTenant() != "default" {
+	if o := found[string(me.ID)]; len(found) != 2 || o == nil || !o.GetConnected() || o.GetRegisteredAt() == nil || o.GetRemovedAt() != nil ||
+		o.GetTenant() != "default" {
 		t.Errorf("listed %v", found)
 	}
 	if o := found[string(damaged.ID)]; o == nil || o.GetConnected() || o.GetRegisteredAt() != nil {
@@ -256,7 +258,8 @@ func TestRemovalWhoseReplyIsLost(t *testing.T) {
 		}
 		return objecttest.Outcome{}
 	})
-	clients := []nstancev1.OperatorServiceClient{p.as(pair), p.as(pair), nstancev1.NewOperatorServiceClient(s.dialShard("dev-2", q.operatorAddr(), pair))}
+	clients := []nstancev1.OperatorServiceClient{p.as(pair), p.as(pair),
+		nstancev1.NewOperatorServiceClient(s.dialShard("dev-2", q.operatorAddr(), pair))}
 	answers, errs := make([]*nstancev1.OperatorStatus, len(clients)), make([]error, len(clients))
 	var all sync.WaitGroup
 	for i, client := range clients {

@@ -111,7 +111,8 @@ func TestAgentsThatMayNotRenew(t *testing.T) {
 		t.Errorf("the answer names %v", got)
 	}
 	for _, bad := range []string{"", "hello", strings.Repeat("x", 1<<15), string(pki.EncodeCertificate(m.pair.Certificate()))} {
-		_, err := nstancev1.NewAgentServiceClient(s.dial(p.agentAddr(), m.pair)).RenewCertificate(within(t), &nstancev1.AgentServiceRenewCertificateRequest{PublicKey: bad})
+		_, err := nstancev1.NewAgentServiceClient(s.dial(p.agentAddr(), m.pair)).RenewCertificate(within(t),
+			&nstancev1.AgentServiceRenewCertificateRequest{PublicKey: bad})
 		refused(t, err, codes.InvalidArgument, "public_key")
 	}
 	_, err = p.renewAgent(issue(t, s.trust().CA, pki.RoleAgent, "prod", ids[0], time.Hour), newKey(t))
@@ -247,7 +248,8 @@ func TestBundleOfTwoCAs(t *testing.T) {
 					t.Errorf("the answer names %d CAs", n)
 				}
 				o, _ := s.operator("default")
-				if _, err := q.as(issue(t, ca, pki.RoleOperator, "default", o.ID, time.Hour)).ListGroups(context.Background(), &nstancev1.ListGroupsRequest{}); err != nil {
+				if _, err := q.as(issue(t, ca, pki.RoleOperator, "default", o.ID, time.Hour)).ListGroups(context.Background(),
+					&nstancev1.ListGroupsRequest{}); err != nil {
 					t.Errorf("an operator of %s: %v", ca.Certificate().SerialNumber, err)
 				}
 			}

@@ -91,7 +91,8 @@ func (c *crossing) renewCertificate() {
 		c.t.Fatal(err)
 	}
 	client := nstancev1.NewOperatorServiceClient(c.dial(c.p.operatorAddr(), pair))
-	resp, err := client.RenewCertificate(within(c.t), &nstancev1.OperatorServiceRenewCertificateRequest{PublicKey: publicPEM(c.t, newKey(c.t))})
+	resp, err := client.RenewCertificate(within(c.t),
+		&nstancev1.OperatorServiceRenewCertificateRequest{PublicKey: publicPEM(c.t, newKey(c.t))})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -121,7 +122,8 @@ func (c *crossing) callForDefault() {
 func (c *crossing) mine(m proto.Message, tenant string) {
 	c.t.Helper()
 	text := fmt.Sprint(m)
-	if tenant != c.a || strings.Contains(text, string(c.runs)) || strings.Contains(text, string(c.drains)) || strings.Contains(text, "only-"+c.b) {
+	if tenant != c.a || strings.Contains(text, string(c.runs)) || strings.Contains(text, string(c.drains)) ||
+		strings.Contains(text, "only-"+c.b) {
 		c.t.Errorf("%s is shown %s", c.a, text)
 	}
 }
@@ -184,7 +186,8 @@ func (c *crossing) listInstances() {
 		}
 	}
 	for _, group := range []string{"only-" + c.b, "nosuch"} {
-		if resp, err := c.client.ListInstances(within(c.t), &nstancev1.ListInstancesRequest{Group: group}); err != nil || len(resp.GetInstances()) > 0 {
+		if resp, err := c.client.ListInstances(within(c.t), &nstancev1.ListInstancesRequest{Group: group}); err != nil ||
+			len(resp.GetInstances()) > 0 {
 			c.t.Errorf("of group %s: %v, %v", group, resp, err)
 		}
 	}
@@ -202,7 +205,8 @@ func (c *crossing) createInstance() {
 	}
 	c.mine(resp, resp.GetInstance().GetTenant())
 	c.p.awaitCalm(c.a)
-	if _, err := c.p.operator(c.b).GetInstanceStatus(within(c.t), &nstancev1.GetInstanceStatusRequest{Id: resp.GetInstance().GetId()}); status.Code(err) != codes.NotFound {
+	if _, err := c.p.operator(c.b).GetInstanceStatus(within(c.t),
+		&nstancev1.GetInstanceStatusRequest{Id: resp.GetInstance().GetId()}); status.Code(err) != codes.NotFound {
 		c.t.Errorf("%s is shown what %s made with its key: %v", c.b, c.a, err)
 	}
 }
@@ -213,7 +217,8 @@ func (c *crossing) deleteInstance() {
 		return err
 	})
 	byKey := func(key string) error {
-		_, err := c.client.DeleteInstance(within(c.t), &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: key}})
+		_, err := c.client.DeleteInstance(within(c.t),
+			&nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: key}})
 		return err
 	}
 	only := keyOf("only-" + c.b)

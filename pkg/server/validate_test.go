@@ -15,12 +15,15 @@ func TestValidate(t *testing.T) {
 	s := newSite(t)
 	good := strings.Replace(s.text(), `"kind": "fake"`, `"kind": "process"`, 1)
 	for name, c := range map[string]struct{ text, says, wrong string }{
-		"good":                     {good, "is valid", ""},
-		"a part without an effect": {strings.Replace(good, `"agent_addr": "127.0.0.1:0"`, `"agent_addr": "127.0.0.1:0", "metrics_addr": "127.0.0.1:9100"`, 1), "server.bind.metrics_addr: has no effect", ""},
+		"good": {good, "is valid", ""},
+		"a part without an effect": {strings.Replace(good, `"agent_addr": "127.0.0.1:0"`,
+			`"agent_addr": "127.0.0.1:0", "metrics_addr": "127.0.0.1:9100"`, 1), "server.bind.metrics_addr: has no effect", ""},
 		"a provider that is not there": {
-			strings.Replace(good, `"kind": "process", "region": "r"`, `"kind": "fake", "region": "r"`, 1), "", `server.provider.kind: "fake" is not part of this build`,
+			strings.Replace(good, `"kind": "process", "region": "r"`, `"kind": "fake", "region": "r"`, 1), "",
+			`server.provider.kind: "fake" is not part of this build`,
 		},
-		"a dangling reference": {strings.Replace(good, `"subnet_pool": "workers"`, `"subnet_pool": "wrkers"`, 1), "", `no such subnet pool "wrkers"`},
+		"a dangling reference": {strings.Replace(good, `"subnet_pool": "workers"`, `"subnet_pool": "wrkers"`, 1), "",
+			`no such subnet pool "wrkers"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

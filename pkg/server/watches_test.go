@@ -159,7 +159,8 @@ func TestWatchGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	three, _ := w.next("web has three", groupIs("web", 3))
-	if listed, err := p.group("web"); err != nil || listed.GetEtag() != three.GetGroup().GetEtag() || len(three.GetGroup().GetProviderIds()) != 3 {
+	if listed, err := p.group("web"); err != nil || listed.GetEtag() != three.GetGroup().GetEtag() ||
+		len(three.GetGroup().GetProviderIds()) != 3 {
 		t.Errorf("told %v, listed %v, %v", three, listed, err)
 	}
 	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "extra", Template: ptr("knd"), Size: ptr(int32(1))}); err != nil {

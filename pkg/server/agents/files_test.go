@@ -143,7 +143,8 @@ func TestFilesOverStreams(t *testing.T) {
 			asked[0].GetKeys()[0].GetAlgorithm() != nstancev1.KeyAlgorithm_KEY_ALGORITHM_ED25519 {
 			t.Fatalf("asked for %v", asked)
 		}
-		if _, err := svc.SubmitPublicKeys(agentCtx(), &nstancev1.SubmitPublicKeysRequest{PublicKeys: map[string]string{"other": ""}}); !isKind(err, rpc.Invalid) {
+		if _, err := svc.SubmitPublicKeys(agentCtx(),
+			&nstancev1.SubmitPublicKeysRequest{PublicKeys: map[string]string{"other": ""}}); !isKind(err, rpc.Invalid) {
 			t.Errorf("a key that nobody asked for: %v", err)
 		}
 		key, err := pki.GenerateKey(rand.Reader)
@@ -154,12 +155,14 @@ func TestFilesOverStreams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := svc.SubmitPublicKeys(agentCtx(), &nstancev1.SubmitPublicKeysRequest{PublicKeys: map[string]string{"k": string(text)}}); err != nil {
+		if _, err := svc.SubmitPublicKeys(agentCtx(),
+			&nstancev1.SubmitPublicKeysRequest{PublicKeys: map[string]string{"k": string(text)}}); err != nil {
 			t.Fatal(err)
 		}
 		got := files.received()
 		if len(got) != 3 || got[0].GetFile().GetName() != "a.conf" || string(got[0].GetFile().GetContent()) != "text" ||
-			got[1].GetFile().GetName() != "k.crt" || strings.Join(got[2].GetCommit().GetNames(), " ") != "a.conf k.crt" || got[2].GetCommit().GetConfigHash() == "" {
+			got[1].GetFile().GetName() != "k.crt" || strings.Join(got[2].GetCommit().GetNames(), " ") != "a.conf k.crt" ||
+			got[2].GetCommit().GetConfigHash() == "" {
 			t.Fatalf("received %v", got)
 		}
 		health.cancel()

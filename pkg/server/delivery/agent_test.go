@@ -52,7 +52,8 @@ func (s *site) instance(tenant string) *agent {
 	defer s.mu.Unlock()
 	s.number++
 	name := fmt.Sprintf("web-%d", s.number)
-	s.instances[id] = fleet.Instance{ID: id, Tenant: tenant, Group: "web", Phase: fleet.Running, Rev: 2, Hostname: name, IPs: []string{"10.0.0.1"}}
+	s.instances[id] = fleet.Instance{ID: id, Tenant: tenant, Group: "web", Phase: fleet.Running, Rev: 2, Hostname: name,
+		IPs: []string{"10.0.0.1"}}
 	return &agent{site: s, id: id, disk: map[string][]byte{}, failed: map[string]string{}, held: map[string]ed25519.PrivateKey{}}
 }
 

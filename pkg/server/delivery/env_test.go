@@ -13,9 +13,11 @@ import (
 
 func TestEnvFile(t *testing.T) {
 	body, err := delivery.EnvFile(map[string]any{
-		"B": true, "A": "x=1,2", "N": int64(-3), "F": 2.5, "BIG": 1e21, "EMPTY": "", "SPACE": "a b\t", "QUOTES": `a"b'c` + "`d`$e\\", "HASH": "#x", "UTF": "ä",
+		"B": true, "A": "x=1,2", "N": int64(-3), "F": 2.5, "BIG": 1e21, "EMPTY": "", "SPACE": "a b\t", "QUOTES": `a"b'c` + "`d`$e\\",
+		"HASH": "#x", "UTF": "ä",
 	})
-	want := "A=x=1,2\nB=true\nBIG=1000000000000000000000\nEMPTY=\nF=2.5\nHASH=\"#x\"\nN=-3\nQUOTES=\"a\\\"b'c\\`d\\`\\$e\\\\\"\nSPACE=\"a b\t\"\nUTF=\"ä\"\n"
+	want := "A=x=1,2\nB=true\nBIG=1000000000000000000000\nEMPTY=\nF=2.5\n" +
+		"HASH=\"#x\"\nN=-3\nQUOTES=\"a\\\"b'c\\`d\\`\\$e\\\\\"\nSPACE=\"a b\t\"\nUTF=\"ä\"\n"
 	if err != nil || string(body) != want {
 		t.Errorf("wrote %s, %v, want %s", body, err, want)
 	}

@@ -72,14 +72,16 @@ func TestFailingSources(t *testing.T) {
 
 // TestOthersUnaffected: one group's failing file is no other group's.
 func TestOthersUnaffected(t *testing.T) {
-	inBubble(t, `"a.conf": { "kind": "string", "content": "{{ if eq .Vars.level \"info\" }}{{ .Vars.nothing }}{{ end }}" }`, func(t *testing.T, s *site) {
-		a, other := s.connected("default"), s.connected("prod")
-		a.receivesNothing()
-		other.receives("a.conf")
-		if told := s.reported(); len(told) != 1 || !strings.HasPrefix(told[0], "default/web FilesInvalid: file a.conf: render content: template line 1") {
-			t.Errorf("told %q", told)
-		}
-	})
+	inBubble(t, `"a.conf": { "kind": "string", "content": "{{ if eq .Vars.level \"info\" }}{{ .Vars.nothing }}{{ end }}" }`,
+		func(t *testing.T, s *site) {
+			a, other := s.connected("default"), s.connected("prod")
+			a.receivesNothing()
+			other.receives("a.conf")
+			told := s.reported()
+			if len(told) != 1 || !strings.HasPrefix(told[0], "default/web FilesInvalid: file a.conf: render content: template line 1") {
+				t.Errorf("told %q", told)
+			}
+		})
 }
 
 // TestOneRequestForAll: the store is asked once for a thousand agents, and hardly
@@ -164,7 +166,8 @@ func TestGroupGone(t *testing.T) {
 		a := s.connected("default")
 		a.received()
 		locked(s, func() bool {
-			s.groups = map[fleet.GroupKey]fleet.Group{{Tenant: "default", Name: "web"}: {Key: fleet.GroupKey{Tenant: "default", Name: "web"}, Removed: true}}
+			key := fleet.GroupKey{Tenant: "default", Name: "web"}
+			s.groups = map[fleet.GroupKey]fleet.Group{key: {Key: key, Removed: true}}
 			return true
 		})
 		s.d.Refreshed()

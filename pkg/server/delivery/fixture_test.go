@@ -116,7 +116,8 @@ func (s *site) define(files, level string) {
 	  "cluster": { "id": "c", "secrets": { "encryption_key": { "provider": "env", "source": "K" } } },
 	  "server": { "provider": { "kind": "fake", "region": "r", "zone": "z" }, "subnet_pools": { "w": ["a"] } },
 	  "tenants": { "prod": {} },
-	  "certificates": { "k": { "kind": "server", "cn": "{{ .Instance.Hostname }}", "dns": ["{{ .Instance.Hostname }}"], "ip": ["{{ .Instance.IP4 }}"], "ttl": 24 } },
+	  "certificates": { "k": { "kind": "server", "cn": "{{ .Instance.Hostname }}",
+	    "dns": ["{{ .Instance.Hostname }}"], "ip": ["{{ .Instance.IP4 }}"], "ttl": 24 } },
 	  "templates": { "knd": { "kind": "knd", "arch": "amd64", "subnet_pool": "w", "files": {` + files + `} } },
 	  "groups": {
 	    "default": { "web": { "template": "knd", "vars": { "level": "` + level + `" } } },

@@ -33,7 +33,8 @@ func FuzzSubmit(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	s.instances[id] = fleet.Instance{ID: id, Tenant: "default", Group: "web", Phase: fleet.Running, Rev: 2, Hostname: "web-1", IPs: []string{"10.0.0.1"}}
+	s.instances[id] = fleet.Instance{ID: id, Tenant: "default", Group: "web", Phase: fleet.Running, Rev: 2, Hostname: "web-1",
+		IPs: []string{"10.0.0.1"}}
 	asked := make(chan struct{})
 	s.d.OpenKeys(id, func([]delivery.KeyRequest) error { close(asked); return nil })
 	<-asked

@@ -80,7 +80,8 @@ func TestJunkReports(t *testing.T) {
 		a.received()
 		junk := delivery.FileReport{ConfigHash: strings.Repeat("x", 1<<20)}
 		for n := range 10000 {
-			junk.Files = append(junk.Files, delivery.FileStatus{Name: fmt.Sprint(n%7, "/\x00"), State: delivery.FileState(n % 9), Error: strings.Repeat("e", n)})
+			junk.Files = append(junk.Files, delivery.FileStatus{Name: fmt.Sprint(n%7, "/\x00"), State: delivery.FileState(n % 9),
+				Error: strings.Repeat("e", n)})
 		}
 		s.d.Reported(a.id, junk)
 		synctest.Wait()

@@ -17,7 +17,8 @@ func TestJudge(t *testing.T) {
 	cert := delivery.Wanted{Name: "k.crt", Sum: sum(2), Key: "k", TTL: 9 * time.Hour}
 	want := &delivery.Set{Hash: "h", Files: []delivery.Wanted{text, cert}}
 	goodText := delivery.FileStatus{Name: "a.conf", State: delivery.Present, SHA256: sum(1)}
-	goodCert := delivery.FileStatus{Name: "k.crt", State: delivery.Present, SHA256: sum(7), PublicKey: sum(8), NotAfter: now.Add(4 * time.Hour)}
+	goodCert := delivery.FileStatus{Name: "k.crt", State: delivery.Present, SHA256: sum(7), PublicKey: sum(8),
+		NotAfter: now.Add(4 * time.Hour)}
 	keys := map[string]delivery.Sum{"k": sum(8)}
 	issued := map[string]delivery.Issued{"k.crt": {Content: sum(7), Request: sum(2)}}
 	end := now.Add(1000 * time.Hour)
@@ -35,23 +36,29 @@ func TestJudge(t *testing.T) {
 		known  delivery.Known
 		want   delivery.Decision
 	}{
-		"in order":         {said("h", goodText, goodCert), known, delivery.Decision{}},
-		"nothing yet":      {said(""), known, push(text, cert)},
-		"another hash":     {said("g", goodText, goodCert), known, push()},
-		"altered text":     {said("h", but(goodText, func(f *delivery.FileStatus) { f.SHA256 = sum(3) }), goodCert), known, push(text)},
-		"missing text":     {said("h", goodCert), known, push(text)},
-		"failed text":      {said("h", but(goodText, func(f *delivery.FileStatus) { f.State = delivery.Failed }), goodCert), known, push(text)},
-		"missing cert":     {said("h", goodText), known, push(cert)},
-		"another's key":    {said("h", goodText, but(goodCert, func(f *delivery.FileStatus) { f.PublicKey = sum(9) })), known, push(cert)},
-		"a third left":     {said("h", goodText, but(goodCert, func(f *delivery.FileStatus) { f.NotAfter = now.Add(3 * time.Hour) })), known, push(cert)},
-		"a little more":    {said("h", goodText, but(goodCert, func(f *delivery.FileStatus) { f.NotAfter = now.Add(3*time.Hour + 1) })), known, delivery.Decision{}},
-		"expired":          {said("h", goodText, but(goodCert, func(f *delivery.FileStatus) { f.NotAfter = now.Add(-time.Hour) })), known, push(cert)},
-		"end of the CA":    {said("h", goodText, but(goodCert, func(f *delivery.FileStatus) { f.NotAfter = now.Add(time.Hour) })), delivery.Known{Keys: keys, Issued: issued, CAEnd: now.Add(time.Hour)}, delivery.Decision{}},
+		"in order":      {said("h", goodText, goodCert), known, delivery.Decision{}},
+		"nothing yet":   {said(""), known, push(text, cert)},
+		"another hash":  {said("g", goodText, goodCert), known, push()},
+		"altered text":  {said("h", but(goodText, func(f *delivery.FileStatus) { f.SHA256 = sum(3) }), goodCert), known, push(text)},
+		"missing text":  {said("h", goodCert), known, push(text)},
+		"failed text":   {said("h", but(goodText, func(f *delivery.FileStatus) { f.State = delivery.Failed }), goodCert), known, push(text)},
+		"missing cert":  {said("h", goodText), known, push(cert)},
+		"another's key": {said("h", goodText, but(goodCert, func(f *delivery.FileStatus) { f.PublicKey = sum(9) })), known, push(cert)},
+		"a third left": {said("h", goodText, but(goodCert, func(f *delivery.FileStatus) { f.NotAfter = now.Add(3 * time.Hour) })), known,
+			push(cert)},
+		"a little more": {said("h", goodText, but(goodCert, func(f *delivery.FileStatus) { f.NotAfter = now.Add(3*time.Hour + 1) })), known,
+			delivery.Decision{}},
+		"expired": {said("h", goodText, but(goodCert, func(f *delivery.FileStatus) { f.NotAfter = now.Add(-time.Hour) })), known,
+			push(cert)},
+		"end of the CA": {said("h", goodText, but(goodCert, func(f *delivery.FileStatus) { f.NotAfter = now.Add(time.Hour) })),
+			delivery.Known{Keys: keys, Issued: issued, CAEnd: now.Add(time.Hour)}, delivery.Decision{}},
 		"no key submitted": {said("h", goodText, goodCert), delivery.Known{CAEnd: end}, delivery.Decision{Await: []string{"k"}}},
 		"no key, no files": {said(""), delivery.Known{CAEnd: end}, delivery.Decision{Await: []string{"k"}}},
-		"says otherwise":   {said("h", goodText, goodCert), delivery.Known{Keys: keys, Issued: map[string]delivery.Issued{"k.crt": {Content: sum(7), Request: sum(4)}}, CAEnd: end}, push(cert)},
-		"forgotten":        {said("h", goodText, goodCert), delivery.Known{Keys: keys, CAEnd: end}, delivery.Decision{Adopt: []delivery.Wanted{cert}}},
-		"forgotten, old":   {said("g", goodText, goodCert), delivery.Known{Keys: keys, CAEnd: end}, push(cert)},
+		"says otherwise": {said("h", goodText, goodCert), delivery.Known{Keys: keys,
+			Issued: map[string]delivery.Issued{"k.crt": {Content: sum(7), Request: sum(4)}}, CAEnd: end}, push(cert)},
+		"forgotten": {said("h", goodText, goodCert), delivery.Known{Keys: keys, CAEnd: end},
+			delivery.Decision{Adopt: []delivery.Wanted{cert}}},
+		"forgotten, old": {said("g", goodText, goodCert), delivery.Known{Keys: keys, CAEnd: end}, push(cert)},
 		"another than ours": {said("g", goodText, goodCert), delivery.Known{
 			Keys: keys, Issued: map[string]delivery.Issued{"k.crt": {Content: sum(5), Request: sum(2)}}, CAEnd: end,
 		}, push(cert)},

@@ -100,7 +100,8 @@ func TestSucceed(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := succeed(d, next, []*config.Shard{ran, kept})
-	if e, _ := out.Entry(fleet.GroupKey{Tenant: "default", Name: "web"}); e.Template == nil || *e.Template != "knd" || e.Args["from"] != "ran" || *e.Size != 5 {
+	e, _ := out.Entry(fleet.GroupKey{Tenant: "default", Name: "web"})
+	if e.Template == nil || *e.Template != "knd" || e.Args["from"] != "ran" || *e.Size != 5 {
 		t.Errorf("web became %+v", e)
 	}
 	if e, _ := out.Entry(fleet.GroupKey{Tenant: "prod", Name: "own"}); e.Removed {
