@@ -117,3 +117,59 @@ func (r *refresher) record(ctx context.Context, c Accepted, last appliedConfig) 
 func (r *refresher) betweenPasses(next *config.Shard) func(swap func()) error {
 	return func(swap func()) error { return r.loop.Reconfigure(tuning(next), swap) }
 }
+
+// accept goes over from the static configs in before, the most recent first, to
+// next. No edit comes in between: one that was made for the old static config
+// would be lost. The caller's commit runs the swap.
+func (g *groups) accept(ctx context.Context, next *config.Shard, before []*config.Shard, keep func(context.Context) error,
+	commit func(swap func()) error,
+) error {
+	release, err := g.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := g.carryOver(ctx, next, before); err != nil {
+		return err
+	}
+	if err := keep(ctx); err != nil {
+		return err
+	}
+	merged, problems := next.Resolve(g.dynamic)
+	defer g.altered()
+	return commit(func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.static, g.merged, g.problems = next, merged, problems
+	})
+}
+
+// carryOver makes durable what is to live on without its static definition. Where
+// none came before there is nothing to be sure of.
+func (g *groups) carryOver(ctx context.Context, next *config.Shard, before []*config.Shard) error {
+	if len(before) == 0 && g.unreadable() == nil {
+		return nil
+	}
+	unasked := func(context.Context) error { return nil } // keep asks
+	return g.apply(ctx, unasked, func(d config.Dynamic) (config.Dynamic, error) { return succeed(d, next, before), nil })
+}
+
+// succeed carries dynamic groups over to the next static config. A group that one
+// before it defined, and next does not, lives on if it has an entry of its own.
+// The groups of a tenant that is no more are deleted: nobody could do it later.
+func succeed(d config.Dynamic, next *config.Shard, before []*config.Shard) config.Dynamic {
+	for n := len(before) - 1; n >= 0; n-- { // the most recent has the last word
+		d = d.Adopt(before[n], next)
+	}
+	for _, past := range before {
+		for tenant, groups := range d.Groups {
+			if next.HasTenant(tenant) || !past.HasTenant(tenant) {
+				continue
+			}
+			for name := range groups {
+				d = d.Remove(fleet.GroupKey{Tenant: tenant, Name: name})
+			}
+		}
+	}
+	return d
+}
