@@ -66,8 +66,8 @@ cover: ## Say how much of each package the tests run, and of all (temp/cover.txt
 	@.ci/cover
 
 .PHONY: lines
-lines: ## Count the product's lines: no tests, test suites, simulation, benchmark or generated code
-	@.ci/product | xargs cat | wc -l
+lines: ## Count the product's lines of code: no blank ones, comments, tests, test suites, simulation, benchmark or generated code
+	@.ci/product | xargs cat | grep -cvE '^[[:space:]]*(//|$$)'
 
 .PHONY: sim
 sim: ## Simulate SEEDS histories of a shard (default 500), or replay SEED with its timeline (LENGTH=10m, LOGS=1)

@@ -49,8 +49,11 @@ func rooms() map[string][]string {
 		"pkg/server/reconcile": {"pkg/fleet", "pkg/server/balance", "pkg/server/plan", "pkg/provider", "pkg/retry"},
 		"pkg/agent":            {"pkg/agent/spot", "pkg/files", "pkg/fleet", "pkg/identity", "pkg/pki", "pkg/retry", "pkg/rpc", proto},
 		"pkg/agent/spot":       {"pkg/fleet", "pkg/retry"},
-		"pkg/admin":            {"pkg/client", "pkg/fleet", "pkg/identity", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/retry", "pkg/rpc", "pkg/secrets", proto},
-		"pkg/admin/cli":        {"pkg/admin", "pkg/client", "pkg/config", "pkg/fleet", "pkg/secrets"},
+		"pkg/admin": {
+			"pkg/client", "pkg/fleet", "pkg/identity", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/retry", "pkg/rpc",
+			"pkg/secrets", proto,
+		},
+		"pkg/admin/cli": {"pkg/admin", "pkg/client", "pkg/config", "pkg/fleet", "pkg/secrets"},
 
 		"pkg/server/delivery":     {"pkg/config", "pkg/files", "pkg/fleet", "pkg/server/ledger", "pkg/object", "pkg/pki", "pkg/retry"},
 		"pkg/server/agents":       {"pkg/files", "pkg/fleet", "pkg/pki", "pkg/rpc", "pkg/server/delivery", "pkg/server/ledger", proto},
@@ -65,8 +68,8 @@ func rooms() map[string][]string {
 		},
 		"pkg/server": {
 			"pkg/config", "pkg/fleet", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/provider", "pkg/provider/docker", "pkg/provider/process",
-			"pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/server/agents", "pkg/server/election", "pkg/server/leader", "pkg/server/ledger", "pkg/server/operators",
-			"pkg/server/registration", "pkg/server/renewal", "pkg/server/roster", proto,
+			"pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/server/agents", "pkg/server/election", "pkg/server/leader", "pkg/server/ledger",
+			"pkg/server/operators", "pkg/server/registration", "pkg/server/renewal", "pkg/server/roster", proto,
 		},
 
 		"pkg/object/bucket": {"pkg/object", "pkg/object/dir", "pkg/object/s3"},
@@ -115,14 +118,16 @@ func libraries() map[string][]string {
 		"github.com/minio/minio-go/v7":              {"pkg/object/s3"},
 		"github.com/johannesboyne/gofakes3":         {"pkg/dev/s3"},
 		"github.com/ncruces/go-sqlite3":             {"pkg/server/ledger"},
-		"golang.org/x/sync":                         {"pkg/server/agents", "pkg/server/ledger", "pkg/server/leader", "pkg/server/delivery", "pkg/server/roster"},
-		"golang.org/x/time":                         {"pkg/server/reconcile"},
-		"github.com/golang-jwt/jwt/v5":              {"pkg/nonce"},
-		"github.com/spiffe/go-spiffe/v2":            {"pkg/pki"},
-		"github.com/tailscale/hujson":               {"pkg/config", "pkg/server/ledger"}, // texts that people edit too
-		"sigs.k8s.io/yaml":                          {"pkg/admin/cli"},
-		"github.com/shirou/gopsutil/v4":             {"pkg/agent", "pkg/dev/stack"}, // what a machine and a process are like
-		"github.com/spf13/cobra":                    {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-s3"},
+		"golang.org/x/sync": {
+			"pkg/server/agents", "pkg/server/ledger", "pkg/server/leader", "pkg/server/delivery", "pkg/server/roster",
+		},
+		"golang.org/x/time":              {"pkg/server/reconcile"},
+		"github.com/golang-jwt/jwt/v5":   {"pkg/nonce"},
+		"github.com/spiffe/go-spiffe/v2": {"pkg/pki"},
+		"github.com/tailscale/hujson":    {"pkg/config", "pkg/server/ledger"}, // texts that people edit too
+		"sigs.k8s.io/yaml":               {"pkg/admin/cli"},
+		"github.com/shirou/gopsutil/v4":  {"pkg/agent", "pkg/dev/stack"}, // what a machine and a process are like
+		"github.com/spf13/cobra":         {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-s3"},
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 func TestDelayDoublesUpToItsLimit(t *testing.T) {
 	b := retry.Backoff{First: time.Second, Limit: 10 * time.Second}
 	for n, want := range map[int]time.Duration{
-		0: time.Second, 1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 4: 8 * time.Second, 5: 10 * time.Second, 1 << 40: 10 * time.Second,
+		0: time.Second, 1: time.Second, 2: 2 * time.Second,
+		3: 4 * time.Second, 4: 8 * time.Second, 5: 10 * time.Second, 1 << 40: 10 * time.Second,
 	} {
 		if got := b.Delay(n); got != want {
 			t.Errorf("after failure %d: %s, want %s", n, got, want)

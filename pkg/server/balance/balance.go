@@ -1,7 +1,9 @@
-// Package balance keeps the instances of groups registered with the targets of their load balancers, for one term of leadership. What is
-// registered is learned from the provider, and nothing is kept beyond the term.
+// Package balance keeps the instances of groups registered with the targets of
+// their load balancers, for one term of leadership. What is registered is
+// learned from the provider, and nothing is kept beyond the term.
 //
-// A Balancer has a lock of its own. While it holds that it calls nothing of others, but to start a worker.
+// A Balancer has a lock of its own. While it holds that it calls nothing of
+// others, but to start a worker.
 package balance
 
 import (
@@ -21,9 +23,11 @@ import (
 const (
 	// maxCalls bounds the calls to load balancers under way at one time.
 	maxCalls = 8
-	// deregisterFor is for how long at most a deletion waits for an instance to be deregistered, counted from when it was first to be.
+	// deregisterFor is for how long at most a deletion waits for an instance to
+	// be deregistered, counted from when it was first to be.
 	deregisterFor = time.Minute
-	// giveUpAfter is for how long at least it is tried to deregister an instance of which no record is left.
+	// giveUpAfter is for how long at least it is tried to deregister an
+	// instance of which no record is left.
 	giveUpAfter = time.Hour
 	// rereadTargets is how often the registrations of a target are read.
 	rereadTargets = time.Hour
@@ -101,9 +105,10 @@ func (b *Balancer) targetsOf(g fleet.Group) map[string]string {
 	return targetsOf(g, b.cfg.Targets())
 }
 
-// Update takes the next steps for a group's instances. It returns when it is to be called again although nothing has changed; zero: not at
-// all. An undefined group, one that can't be read and one that is to go say nothing of their load balancers: registrations stay until
-// their instances leave.
+// Update takes the next steps for a group's instances. It returns when it is to
+// be called again although nothing has changed; zero: not at all. An undefined
+// group, one that can't be read and one that is to go say nothing of their load
+// balancers: registrations stay until their instances leave.
 func (b *Balancer) Update(ctx context.Context, g fleet.Group, defined bool, members []Member, now time.Time) (again time.Time) {
 	targets := b.targetsOf(g)
 	b.mu.Lock()
@@ -123,7 +128,8 @@ func (b *Balancer) Update(ctx context.Context, g fleet.Group, defined bool, memb
 	return again
 }
 
-// advanceAll takes the next step of each registration of a group. One that is frozen gets no new ones.
+// advanceAll takes the next step of each registration of a group. One that is
+// frozen gets no new ones.
 func (b *Balancer) advanceAll(
 	ctx context.Context, key fleet.GroupKey, members []Member, targets map[string]string, frozen bool, now time.Time,
 ) (again time.Time) {
@@ -176,7 +182,8 @@ func (b *Balancer) settled(key fleet.GroupKey, targets map[string]string) bool {
 	return true
 }
 
-// desire says what is desired for each instance, and begins to keep the registrations that are to be made.
+// desire says what is desired for each instance, and begins to keep the
+// registrations that are to be made.
 func (b *Balancer) desire(members []Member, targets map[string]string, frozen bool) map[fleet.InstanceID]state {
 	all := make(map[fleet.InstanceID]state, len(members))
 	for _, m := range members {
@@ -210,7 +217,8 @@ func (b *Balancer) keep(r registration, i fleet.Instance) {
 	b.statuses[key][r] = s
 }
 
-// advance takes the next step towards what is desired. It returns when the step is due that has to wait.
+// advance takes the next step towards what is desired. It returns when the step
+// is due that has to wait.
 func (b *Balancer) advance(ctx context.Context, r registration, s *status, desired state, now time.Time) (again time.Time) {
 	if desired == deregistered && s.desired != deregistered {
 		s.leavingAt = now
@@ -235,8 +243,9 @@ func (b *Balancer) advance(ctx context.Context, r registration, s *status, desir
 	return again
 }
 
-// givenUp reports whether it was tried for long enough to deregister an instance of which no record is left: what refuses for good is not
-// asked for ever.
+// givenUp reports whether it was tried for long enough to deregister an
+// instance of which no record is left: what refuses for good is not asked for
+// ever.
 func (s *status) givenUp(now time.Time) bool {
 	return !s.busy && s.desired == deregistered && now.Sub(s.leavingAt) >= giveUpAfter
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Deregister returns once an instance of a group is registered with no load balancer any more. A load balancer that fails holds it up for
-// deregisterFor at most. The deregistering itself is Update's, with an instance that leaves.
+// Deregister returns once an instance of a group is registered with no load
+// balancer any more. A load balancer that fails holds it up for deregisterFor
+// at most. The deregistering itself is Update's, with an instance that leaves.
 func (b *Balancer) Deregister(ctx context.Context, g fleet.Group, i fleet.Instance) {
 	gone, until := b.leaving(b.targetsOf(g), i, time.Now())
 	if gone == nil {
@@ -32,7 +33,8 @@ func (b *Balancer) Deregister(ctx context.Context, g fleet.Group, i fleet.Instan
 	}
 }
 
-// leaving returns a channel that closes once the instance is registered nowhere, nil if it is not, and until when to wait for that.
+// leaving returns a channel that closes once the instance is registered
+// nowhere, nil if it is not, and until when to wait for that.
 func (b *Balancer) leaving(targets map[string]string, i fleet.Instance, now time.Time) (gone <-chan struct{}, until time.Time) {
 	if b.cfg.Port == nil || i.Provider.ID == "" {
 		return nil, until
@@ -99,7 +101,8 @@ func (b *Balancer) request(ctx context.Context, target string, vm provider.Ref, 
 	return err
 }
 
-// finish takes over a call's outcome, and reports whether it failed just as the last one did.
+// finish takes over a call's outcome, and reports whether it failed just as the
+// last one did.
 func (s *status) finish(c call, err error, now time.Time) (again bool) {
 	if err == nil {
 		s.actual = deregistered

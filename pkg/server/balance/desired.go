@@ -8,7 +8,8 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// This file decides what is to be registered with which target of a load balancer. It does nothing itself.
+// This file decides what is to be registered with which target of a load
+// balancer. It does nothing itself.
 
 // Member is an instance of a group, as far as load balancers are concerned.
 type Member struct {
@@ -37,9 +38,11 @@ const (
 	deregistered              // it does not
 )
 
-// desiredOf says whether an instance of a group with load balancers is to get traffic: from its first report in which it does well, until
-// it leaves or its machine is dead. One that has not been heard of since the takeover stays as it is, and so does one that is only
-// silent, or says that it is being stopped: that is judged elsewhere, and ends in its leaving or in its going on.
+// desiredOf says whether an instance of a group with load balancers is to get
+// traffic: from its first report in which it does well, until it leaves or its
+// machine is dead. One that has not been heard of since the takeover stays as
+// it is, and so does one that is only silent, or says that it is being stopped:
+// that is judged elsewhere, and ends in its leaving or in its going on.
 func desiredOf(m Member) state {
 	switch {
 	case !m.Phase.Active() || m.Dead:
@@ -60,8 +63,10 @@ const (
 	deregister call = "deregister"
 )
 
-// due is the call that brings a registration to where it is desired. read is whether the target's registrations are known: until then
-// nothing is registered, since most instances are already after a takeover. Deregistering does not wait for that.
+// due is the call that brings a registration to where it is desired. read is
+// whether the target's registrations are known: until then nothing is
+// registered, since most instances are already after a takeover. Deregistering
+// does not wait for that.
 func due(actual, desired state, read bool) call {
 	switch {
 	case desired == registered && actual != registered && read:
@@ -73,7 +78,8 @@ func due(actual, desired state, read bool) call {
 	}
 }
 
-// targetsOf maps the targets of a group's load balancers to what the config calls them. A load balancer that is not defined has none.
+// targetsOf maps the targets of a group's load balancers to what the config
+// calls them. A load balancer that is not defined has none.
 func targetsOf(g fleet.Group, defined map[string][]string) map[string]string {
 	labels := map[string]string{}
 	for _, name := range g.LoadBalancers {

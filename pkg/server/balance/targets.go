@@ -9,8 +9,9 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Run reads the registrations of each target that the config names, at takeover and every hour, until ctx ends: so that nothing is
-// registered twice and nothing is left behind.
+// Run reads the registrations of each target that the config names, at takeover
+// and every hour, until ctx ends: so that nothing is registered twice and
+// nothing is left behind.
 func (b *Balancer) Run(ctx context.Context) {
 	if b.cfg.Port == nil {
 		return
@@ -46,8 +47,9 @@ func (b *Balancer) expect(targets map[string]string) {
 	}
 }
 
-// targetsDue returns the targets that are to be read now, or else when the next one is. Those that no config names and no registration
-// uses any more are forgotten.
+// targetsDue returns the targets that are to be read now, or else when the next
+// one is. Those that no config names and no registration uses any more are
+// forgotten.
 func (b *Balancer) targetsDue(now time.Time) (names []string, next time.Time) {
 	used := map[string]bool{}
 	if b.cfg.Targets != nil {
@@ -98,7 +100,8 @@ func (b *Balancer) read(ctx context.Context, name string) {
 	}
 }
 
-// unread notes that a target can't be read, and reports it to every group that uses it.
+// unread notes that a target can't be read, and reports it to every group that
+// uses it.
 func (b *Balancer) unread(ctx context.Context, name string, err error) {
 	labels := map[fleet.GroupKey]string{}
 	for _, g := range b.cfg.Groups() {
@@ -116,8 +119,9 @@ func (b *Balancer) unread(ctx context.Context, name string, err error) {
 	}
 }
 
-// learn takes over the registrations of a target, but for those that a call was made for since, and returns the groups that are
-// concerned. VMs that no record names are not ours.
+// learn takes over the registrations of a target, but for those that a call was
+// made for since, and returns the groups that are concerned. VMs that no record
+// names are not ours.
 func (b *Balancer) learn(name string, ids []string, asked time.Time) (concerned []fleet.GroupKey) {
 	there := make(map[string]bool, len(ids))
 	for _, id := range ids {

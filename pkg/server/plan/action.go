@@ -17,9 +17,11 @@ const (
 	Resume Kind = "resume"
 	// Drain moves an instance to draining until At at the latest.
 	Drain Kind = "drain"
-	// Delete moves an instance to deleting, if it is not yet, and asks the provider to delete it.
+	// Delete moves an instance to deleting, if it is not yet, and asks the
+	// provider to delete it.
 	Delete Kind = "delete"
-	// Tombstone moves an instance to deleted: nothing of it is left, or nothing of it ever was.
+	// Tombstone moves an instance to deleted: nothing of it is left, or nothing
+	// of it ever was.
 	Tombstone Kind = "tombstone"
 	// Prune removes a tombstone's record.
 	Prune Kind = "prune"

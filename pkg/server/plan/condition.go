@@ -9,12 +9,14 @@ import (
 // maxReportInterval bounds what an agent's word on its own pace is worth.
 const maxReportInterval = time.Hour
 
-// Condition is what is wrong with one instance by itself, whatever its group is up to. The zero Condition is that of an instance that is
-// well, or of which nothing is known yet, or which is on its way out anyway.
+// Condition is what is wrong with one instance by itself, whatever its group is
+// up to. The zero Condition is that of an instance that is well, or of which
+// nothing is known yet, or which is on its way out anyway.
 type Condition struct {
 	Reason string // a constant of this package; empty: it is well
-	// Lost means that the instance can't be counted on any more: it is replaced at once. Otherwise it only is silent, and is replaced when a
-	// replacement is ready.
+	// Lost means that the instance can't be counted on any more: it is replaced
+	// at once. Otherwise it only is silent, and is replaced when a replacement
+	// is ready.
 	Lost bool
 	// Worsens is when time alone makes it worse; zero: it does not.
 	Worsens time.Time
@@ -43,13 +45,15 @@ func ConditionOf(i *Instance, s Settings, takeover, now time.Time) Condition {
 	}
 }
 
-// unmade reports whether the instance's create is still to be made, or to be made certain: then there being no machine is no death.
+// unmade reports whether the instance's create is still to be made, or to be
+// made certain: then there being no machine is no death.
 func unmade(i *Instance) bool {
 	return i.Phase == fleet.Pending && i.Provider.ID == ""
 }
 
-// shutDownAt is when the grace of an agent that said goodbye is over, zero if it did not. Nobody stands in for an on-demand instance, so
-// its machine is left to its owner as long as it runs.
+// shutDownAt is when the grace of an agent that said goodbye is over, zero if
+// it did not. Nobody stands in for an on-demand instance, so its machine is
+// left to its owner as long as it runs.
 func shutDownAt(i *Instance, s Settings) time.Time {
 	at := i.Health.ShuttingDownAt
 	if at.IsZero() || i.OnDemand {
@@ -58,9 +62,10 @@ func shutDownAt(i *Instance, s Settings) time.Time {
 	return at.Add(s.ShutdownGrace)
 }
 
-// silentAt is when too many reports are missing, counted from the last one, from the registration, or from the takeover, whichever came
-// last; zero: never. An agent that reports more rarely than is configured now, since it was started with another configuration, is given
-// its own pace.
+// silentAt is when too many reports are missing, counted from the last one,
+// from the registration, or from the takeover, whichever came last; zero:
+// never. An agent that reports more rarely than is configured now, since it was
+// started with another configuration, is given its own pace.
 func silentAt(i *Instance, s Settings, takeover time.Time) time.Time {
 	if i.Phase != fleet.Running || s.ReportInterval <= 0 || s.MissedReports <= 0 {
 		return time.Time{}

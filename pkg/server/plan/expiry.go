@@ -6,12 +6,14 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// forcedExpiry names the oldest instance once it has reached the forced age, whatever else is going on in the group.
+// forcedExpiry names the oldest instance once it has reached the forced age,
+// whatever else is going on in the group.
 func (d *decision) forcedExpiry() (*member, string) {
 	return d.aged(d.view.Settings.ForcedAge), ReasonForcedExpiry
 }
 
-// opportunisticExpiry names the oldest instance once it is old enough, when the group has nothing else to cope with.
+// opportunisticExpiry names the oldest instance once it is old enough, when the
+// group has nothing else to cope with.
 func (d *decision) opportunisticExpiry() (*member, string) {
 	m := d.aged(d.view.Settings.EligibleAge)
 	if !d.calm() {

@@ -6,8 +6,8 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// settle takes the ids out of the leaving list that are gone for good, and those of on-demand instances, which were never the group's to
-// give up.
+// settle takes the ids out of the leaving list that are gone for good, and
+// those of on-demand instances, which were never the group's to give up.
 func (d *decision) settle() {
 	if len(d.leaving) == 0 {
 		return
@@ -30,8 +30,8 @@ func (d *decision) settle() {
 	}
 }
 
-// forget drops a group that was to go once nothing but tombstones is left of it. Their records are pruned whether the group is known or
-// not.
+// forget drops a group that was to go once nothing but tombstones is left of
+// it. Their records are pruned whether the group is known or not.
 func (d *decision) forget() {
 	if d.view.Group.Removed && d.records == 0 {
 		d.act(Action{Kind: Forget, Reason: ReasonGroupRemoved})

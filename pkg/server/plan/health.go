@@ -2,8 +2,8 @@ package plan
 
 import "github.com/nstance/nstance/pkg/fleet"
 
-// doom says why an active instance can't be counted on any more; empty when it can. The doomed are replaced all at once, since nothing is
-// gained by waiting.
+// doom says why an active instance can't be counted on any more; empty when it
+// can. The doomed are replaced all at once, since nothing is gained by waiting.
 func (d *decision) doom(i *Instance, c Condition) string {
 	if c.Lost {
 		return c.Reason

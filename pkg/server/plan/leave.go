@@ -6,7 +6,8 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// remove lets a pending or running instance go: drained when there may be work on it to move away, deleted at once when there is not.
+// remove lets a pending or running instance go: drained when there may be work
+// on it to move away, deleted at once when there is not.
 func (d *decision) remove(i *Instance, reason string) {
 	if i.Busy {
 		return
@@ -19,8 +20,8 @@ func (d *decision) remove(i *Instance, reason string) {
 	d.act(Action{Kind: Drain, ID: i.ID, Reason: reason, At: at})
 }
 
-// drainUntil is the end of a drain that begins now: the group's drain timeout, or the moment at which the provider takes the machine if
-// that is earlier.
+// drainUntil is the end of a drain that begins now: the group's drain timeout,
+// or the moment at which the provider takes the machine if that is earlier.
 func (d *decision) drainUntil(i *Instance) time.Time {
 	at := d.view.Now.Add(max(0, d.view.Group.DrainTimeout))
 	if n := i.Health.Notice; n != nil && !n.At.IsZero() && n.At.Before(at) {
@@ -29,7 +30,8 @@ func (d *decision) drainUntil(i *Instance) time.Time {
 	return at
 }
 
-// finishDrain deletes a draining instance once the drain was acknowledged, is due, or has lost its object because the machine is dead.
+// finishDrain deletes a draining instance once the drain was acknowledged, is
+// due, or has lost its object because the machine is dead.
 func (d *decision) finishDrain(i *Instance) {
 	if i.Busy {
 		return
@@ -39,7 +41,8 @@ func (d *decision) finishDrain(i *Instance) {
 	}
 }
 
-// drainEnd is when a drain under way ends: as recorded, or earlier when a termination was announced since.
+// drainEnd is when a drain under way ends: as recorded, or earlier when a
+// termination was announced since.
 func (d *decision) drainEnd(i *Instance) time.Time {
 	if n := i.Health.Notice; n != nil && !n.At.IsZero() && n.At.Before(i.Drain.DeleteAt) {
 		return n.At

@@ -9,12 +9,14 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Next decides what happens to the group's instances now. The actions are independent of each other but for their order: creates come
-// first, so that a replacement never waits for a removal, and a Wake comes last. At most one action names an instance, and none a busy
-// one.
+// Next decides what happens to the group's instances now. The actions are
+// independent of each other but for their order: creates come first, so that a
+// replacement never waits for a removal, and a Wake comes last. At most one
+// action names an instance, and none a busy one.
 //
-// It reads in two halves: first every instance by itself, then the group as a whole. Time is linear in the number of instances, which are
-// best given in the order of their ids.
+// It reads in two halves: first every instance by itself, then the group as a
+// whole. Time is linear in the number of instances, which are best given in the
+// order of their ids.
 func Next(v View) []Action {
 	d := newDecision(v)
 	for i := range v.Instances {
@@ -33,8 +35,8 @@ func Next(v View) []Action {
 	return d.result()
 }
 
-// one decides what can be decided of an instance without looking at the others, and keeps those that fill a place of the group for the
-// rules that do look.
+// one decides what can be decided of an instance without looking at the others,
+// and keeps those that fill a place of the group for the rules that do look.
 func (d *decision) one(i *Instance) {
 	d.note(i)
 	switch i.Phase {
@@ -49,8 +51,9 @@ func (d *decision) one(i *Instance) {
 	}
 }
 
-// active decides about a pending or running instance. A doomed one is no longer counted, so that it is replaced in the same decision;
-// every other one fills a place until its record says that it leaves.
+// active decides about a pending or running instance. A doomed one is no longer
+// counted, so that it is replaced in the same decision; every other one fills a
+// place until its record says that it leaves.
 func (d *decision) active(i *Instance) {
 	if i.OnDemand {
 		d.onDemand(i)
@@ -127,7 +130,8 @@ func (d *decision) note(i *Instance) {
 	}
 }
 
-// target is how many instances the group has now: its size, and one more while one waits to be replaced.
+// target is how many instances the group has now: its size, and one more while
+// one waits to be replaced.
 func (d *decision) target() int {
 	if d.replaced != nil {
 		return d.size + 1

@@ -2,9 +2,10 @@ package plan
 
 import "github.com/nstance/nstance/pkg/fleet"
 
-// onDemand decides about a pending or running instance that was asked for by itself. It fills no place of the group and is not
-// replaced; it goes when its machine is lost, when it is asked to, when its age is reached, and with its group. Silence is no reason: its
-// owner may still be at work on it.
+// onDemand decides about a pending or running instance that was asked for by
+// itself. It fills no place of the group and is not replaced; it goes when its
+// machine is lost, when it is asked to, when its age is reached, and with its
+// group. Silence is no reason: its owner may still be at work on it.
 func (d *decision) onDemand(i *Instance) {
 	switch reason := d.onDemandEnd(i); {
 	case reason != "":
@@ -12,14 +13,16 @@ func (d *decision) onDemand(i *Instance) {
 	case i.Busy || d.view.Group.Disabled != "":
 	case d.giveUp(i):
 	case unmade(i) && d.due(i.RetryAt):
-		// Failures of the group's own creates don't hold it back: it may have been asked for with another instance type, and it has a pace of
-		// its own.
+		// Failures of the group's own creates don't hold it back: it may have
+		// been asked for with another instance type, and it has a pace of its
+		// own.
 		d.act(Action{Kind: Resume, ID: i.ID, Reason: ReasonNotCreated})
 	}
 }
 
-// onDemandEnd says why an on-demand instance is to go; empty when it is not. That somebody asked counts for a disabled group too, since
-// nothing of its definition is needed for it.
+// onDemandEnd says why an on-demand instance is to go; empty when it is not.
+// That somebody asked counts for a disabled group too, since nothing of its
+// definition is needed for it.
 func (d *decision) onDemandEnd(i *Instance) string {
 	if i.RemovalAskedAt != nil {
 		return ReasonDeleteAsked

@@ -1,6 +1,7 @@
 package plan
 
-// Why an instance leaves, or a create is asked for. Reasons are stored in records and shown to people.
+// Why an instance leaves, or a create is asked for. Reasons are stored in
+// records and shown to people.
 const (
 	ReasonScaleUp             = "scale-up"
 	ReasonScaleDown           = "scale-down"

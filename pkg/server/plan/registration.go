@@ -6,8 +6,9 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// giveUp ends a pending instance that will not come: it was never made, or it did not register in time. It fills its place until its
-// record says that it leaves, and is replaced then.
+// giveUp ends a pending instance that will not come: it was never made, or it
+// did not register in time. It fills its place until its record says that it
+// leaves, and is replaced then.
 func (d *decision) giveUp(i *Instance) bool {
 	if i.Phase != fleet.Pending || i.Busy {
 		return false
@@ -25,12 +26,14 @@ func (d *decision) giveUp(i *Instance) bool {
 	return true
 }
 
-// registerBy counts from the takeover at the earliest: before it nothing was heard of this instance.
+// registerBy counts from the takeover at the earliest: before it nothing was
+// heard of this instance.
 func (d *decision) registerBy(i *Instance) time.Time {
 	return latest(i.CreatedAt, d.view.Takeover).Add(d.view.Settings.RegistrationTimeout)
 }
 
-// resume repeats the creates that were never made or whose outcome is unknown, with the same ids.
+// resume repeats the creates that were never made or whose outcome is unknown,
+// with the same ids.
 func (d *decision) resume() {
 	for n := range d.live {
 		m := &d.live[n]

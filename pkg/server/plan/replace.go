@@ -1,7 +1,8 @@
 package plan
 
-// chooseReplaced picks the one instance that is replaced next, replacement first. The rules are in order of urgency; the first that names
-// an instance wins.
+// chooseReplaced picks the one instance that is replaced next, replacement
+// first. The rules are in order of urgency; the first that names an instance
+// wins.
 func (d *decision) chooseReplaced() {
 	if d.size == 0 {
 		return
@@ -20,7 +21,8 @@ func (d *decision) chooseReplaced() {
 	}
 }
 
-// replace lets the chosen one go once its replacement, and with it every other instance that is not unhealthy itself, is ready.
+// replace lets the chosen one go once its replacement, and with it every other
+// instance that is not unhealthy itself, is ready.
 func (d *decision) replace() {
 	m := d.replaced
 	if m == nil || m.going || len(d.live)-d.going <= d.size {
@@ -48,8 +50,8 @@ func (d *decision) leave(m *member, reason string) {
 	d.going++
 }
 
-// unhealthyReplacement names the oldest instance whose machine runs but which is silent; one at a time, and the next only when the last
-// one has left.
+// unhealthyReplacement names the oldest instance whose machine runs but which
+// is silent; one at a time, and the next only when the last one has left.
 func (d *decision) unhealthyReplacement() (*member, string) {
 	if d.unhealthy == 0 || d.replacing {
 		return nil, ""

@@ -1,7 +1,7 @@
 package plan
 
-// rotation names the oldest instance that was built with another infra configuration than the group has now, when nothing else is going
-// on.
+// rotation names the oldest instance that was built with another infra
+// configuration than the group has now, when nothing else is going on.
 func (d *decision) rotation() (*member, string) {
 	want := d.view.Group.Hashes.Infra
 	if want == "" || !d.calm() {

@@ -2,9 +2,10 @@ package plan
 
 import "github.com/nstance/nstance/pkg/fleet"
 
-// scaleDown removes what exceeds the size: after those that were asked to leave (they are doomed, and not counted here) those that were
-// asked to be replaced, the unhealthy ones, those that never came up, then the oldest. An instance that is on its way out, or busy and
-// perhaps so, is taken to be one of them.
+// scaleDown removes what exceeds the size: after those that were asked to leave
+// (they are doomed, and not counted here) those that were asked to be replaced,
+// the unhealthy ones, those that never came up, then the oldest. An instance
+// that is on its way out, or busy and perhaps so, is taken to be one of them.
 func (d *decision) scaleDown() {
 	excess := len(d.live) - d.going - d.target()
 	if excess <= 0 {

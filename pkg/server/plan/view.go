@@ -1,8 +1,10 @@
 // Package plan decides what happens to a group's instances next.
 //
-// Next is a pure function from one immutable View to a list of Actions: no I/O, no clock, no randomness, no context, no logger, and no
-// dependence on map order. The same view gives the same actions, so a decision can be tested as a table, searched by a simulation, and
-// explained after the fact. Executing the actions is the business of package reconcile.
+// Next is a pure function from one immutable View to a list of Actions: no I/O,
+// no clock, no randomness, no context, no logger, and no dependence on map
+// order. The same view gives the same actions, so a decision can be tested as a
+// table, searched by a simulation, and explained after the fact. Executing the
+// actions is the business of package reconcile.
 package plan
 
 import (
@@ -16,20 +18,23 @@ type View struct {
 	Now      time.Time
 	Group    fleet.Group
 	Settings Settings
-	// Instances is every record of the group: tombstones and on-demand ones too, and, as a busy pending one, every create whose record is
-	// still being written or may have been. So no slot can be filled twice.
+	// Instances is every record of the group: tombstones and on-demand ones
+	// too, and, as a busy pending one, every create whose record is still being
+	// written or may have been. So no slot can be filled twice.
 	Instances []Instance
 
-	// Takeover is when this leader's term began to decide. Waiting for agents and registrations counts from here at the earliest, since
-	// nothing was heard before.
+	// Takeover is when this leader's term began to decide. Waiting for agents
+	// and registrations counts from here at the earliest, since nothing was
+	// heard before.
 	Takeover time.Time
 	// CreateNotBefore holds creates back after failures; zero when it does not.
 	CreateNotBefore time.Time
 }
 
-// Settings are the durations of the shard's config that decisions use. A zero age switches that kind of expiry off; without a report
-// interval or a count of missed reports nothing is unhealthy, and without a registration timeout nothing is given up on. A zero grace or
-// retention is none.
+// Settings are the durations of the shard's config that decisions use. A zero
+// age switches that kind of expiry off; without a report interval or a count of
+// missed reports nothing is unhealthy, and without a registration timeout
+// nothing is given up on. A zero grace or retention is none.
 type Settings struct {
 	ReportInterval      time.Duration
 	MissedReports       int
@@ -46,12 +51,14 @@ type Instance struct {
 	fleet.Instance
 	VM     VM
 	Health Health
-	// Busy means that an action on this instance is under way; nothing new is decided about it until that is over.
+	// Busy means that an action on this instance is under way; nothing new is
+	// decided about it until that is over.
 	Busy bool
-	// RetryAt is when the next attempt at the instance's create or delete is due after one that failed or whose outcome is unknown; zero: at
-	// once.
+	// RetryAt is when the next attempt at the instance's create or delete is
+	// due after one that failed or whose outcome is unknown; zero: at once.
 	RetryAt time.Time
-	// Stray marks a pending record of an older epoch that was not there at takeover: it was never acted on, and never will be.
+	// Stray marks a pending record of an older epoch that was not there at
+	// takeover: it was never acted on, and never will be.
 	Stray bool
 }
 
@@ -70,11 +77,13 @@ func (v VM) String() string {
 	return [...]string{"unknown", "alive", "down", "gone"}[v]
 }
 
-// Health is what the instance's agent showed since Takeover. All of it is re-learned after a failover.
+// Health is what the instance's agent showed since Takeover. All of it is
+// re-learned after a failover.
 type Health struct {
 	Connected    bool
 	LastReportAt time.Time // zero: no report yet
-	// ReportInterval is how often the agent itself said that it reports; 0: it did not say.
+	// ReportInterval is how often the agent itself said that it reports; 0: it
+	// did not say.
 	ReportInterval time.Duration
 	ShuttingDownAt time.Time     // when the agent said that it is being stopped; zero: it did not, or it came back
 	Notice         *fleet.Notice // the provider announced the end

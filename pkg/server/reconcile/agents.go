@@ -27,7 +27,8 @@ func (l *Loop) AgentConnected(id fleet.InstanceID) {
 	})
 }
 
-// AgentDisconnected tells that the instance's health stream broke at the given time. The provider is asked about its VM at once.
+// AgentDisconnected tells that the instance's health stream broke at the given
+// time. The provider is asked about its VM at once.
 func (l *Loop) AgentDisconnected(id fleet.InstanceID, at time.Time) {
 	l.heard(id, func(b *observation, r fleet.Instance) (urgency, bool) {
 		b.health.Connected = false
@@ -55,8 +56,10 @@ func (l *Loop) AgentReport(id fleet.InstanceID, report fleet.Report) {
 			b.health.ShuttingDownAt = time.Time{}
 			news = urgent
 		}
-		// An announced end stays announced: the machine goes, whatever its agent says later. Only the first word on it counts, and the first to
-		// name a time: an agent that says something else each time keeps nothing busy.
+		// An announced end stays announced: the machine goes, whatever its
+		// agent says later. Only the first word on it counts, and the first to
+		// name a time: an agent that says something else each time keeps
+		// nothing busy.
 		if n := report.Notice; n != nil && (b.health.Notice == nil || (b.health.Notice.At.IsZero() && !n.At.IsZero())) {
 			notice := *n
 			b.health.Notice = &notice
@@ -77,16 +80,19 @@ type urgency int
 
 const (
 	nothing urgency = iota
-	// unhurried news comes from an instance that does well. A thousand of them may come up together, and a pass looks at all of a group each
-	// time, so such news is gathered for a moment: ten times what the last pass took, unhurriedMost at most.
+	// unhurried news comes from an instance that does well. A thousand of them
+	// may come up together, and a pass looks at all of a group each time, so
+	// such news is gathered for a moment: ten times what the last pass took,
+	// unhurriedMost at most.
 	unhurried
 	urgent
 )
 
 const unhurriedMost = 100 * time.Millisecond
 
-// heard takes over news of an instance, which is applied to what is known of it, together with its record (zero if there is none). When
-// that changes what is known, its group gets a pass; when it is in doubt, the provider is asked.
+// heard takes over news of an instance, which is applied to what is known of
+// it, together with its record (zero if there is none). When that changes what
+// is known, its group gets a pass; when it is in doubt, the provider is asked.
 func (l *Loop) heard(id fleet.InstanceID, apply func(*observation, fleet.Instance) (news urgency, ask bool)) {
 	r, known := l.cfg.Ledger.Get(id)
 	var news urgency
@@ -135,7 +141,8 @@ func (l *Loop) Health(id fleet.InstanceID) Health {
 	return h
 }
 
-// Addresses returns the addresses that the provider last showed for an instance's VM; none when it has shown none in this term.
+// Addresses returns the addresses that the provider last showed for an
+// instance's VM; none when it has shown none in this term.
 func (l *Loop) Addresses(id fleet.InstanceID) []netip.Addr {
 	return slices.Clone(l.observed.get(id).addresses)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// ReasonLoadBalancer is the reason of problems with registering instances with load balancers.
+// ReasonLoadBalancer is the reason of problems with registering instances with
+// load balancers.
 const ReasonLoadBalancer = "LoadBalancerError"
 
 func newBalancer(t *term) *balance.Balancer {

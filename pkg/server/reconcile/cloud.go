@@ -11,7 +11,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// cloud is the provider as the loop calls it: every request has a timeout, and the deletes under way are bounded.
+// cloud is the provider as the loop calls it: every request has a timeout, and
+// the deletes under way are bounded.
 type cloud struct {
 	cfg     Config
 	timeout func() time.Duration
@@ -32,7 +33,8 @@ func refOf(r fleet.Instance) provider.Ref {
 	return provider.Ref{ID: r.ID, ProviderID: r.Provider.ID}
 }
 
-// list asks for all VMs. The request's timeout is that of one page, so that a list which comes slowly does come to its end.
+// list asks for all VMs. The request's timeout is that of one page, so that a
+// list which comes slowly does come to its end.
 func (c *cloud) list(ctx context.Context) ([]provider.VM, error) {
 	page, ended := func() {}, func(error) {}
 	if c.cfg.Listing != nil {

@@ -14,8 +14,10 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// Ledger keeps the shard's records, as the leader of this term writes them. It is safe for concurrent use. The reading methods answer
-// from memory, best in the order of the ids, and never call back into the loop; what they return is shared and not to be changed.
+// Ledger keeps the shard's records, as the leader of this term writes them. It
+// is safe for concurrent use. The reading methods answer from memory, best in
+// the order of the ids, and never call back into the loop; what they return is
+// shared and not to be changed.
 type Ledger interface {
 	// Instances returns every record, tombstones included.
 	Instances() []fleet.Instance
@@ -23,20 +25,25 @@ type Ledger interface {
 	Group(key fleet.GroupKey) []fleet.Instance
 	Get(id fleet.InstanceID) (fleet.Instance, bool)
 
-	// Create stores a new record. It is durable, and the term's right to act was checked after the write, when the error is nil. After an
-	// error the record may exist; then a later Relist shows it.
+	// Create stores a new record. It is durable, and the term's right to act
+	// was checked after the write, when the error is nil. After an error the
+	// record may exist; then a later Relist shows it.
 	Create(ctx context.Context, i fleet.Instance) (fleet.Instance, error)
-	// Update changes a record by an if-match write, after which Get and Group show it. change may run more than once; its error is returned
-	// as it is and nothing is written.
+	// Update changes a record by an if-match write, after which Get and Group
+	// show it. change may run more than once; its error is returned as it is
+	// and nothing is written.
 	Update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (fleet.Instance, error)
 	// Remove ends a tombstone.
 	Remove(ctx context.Context, id fleet.InstanceID) error
-	// Relist reads the listing of the store and takes over what differs: records that appeared, and records that another hand removed. It
-	// costs a request per thousand records.
+	// Relist reads the listing of the store and takes over what differs:
+	// records that appeared, and records that another hand removed. It costs a
+	// request per thousand records.
 	Relist(ctx context.Context) (appeared, vanished []fleet.InstanceID, err error)
-	// Vanished returns how many records, tombstones aside, the Relist under way or else the last one has found to be removed so far.
+	// Vanished returns how many records, tombstones aside, the Relist under way
+	// or else the last one has found to be removed so far.
 	Vanished() int
-	// Malformed returns the objects in the place of records that can't be understood, in the order of their keys.
+	// Malformed returns the objects in the place of records that can't be
+	// understood, in the order of their keys.
 	Malformed() []Malformed
 }
 
@@ -47,7 +54,8 @@ type Malformed = fleet.Malformed
 type Fence interface {
 	// Epoch is the number of this term.
 	Epoch() uint64
-	// Check returns nil when a mutation may start now. It becomes the guard of every call to the provider.
+	// Check returns nil when a mutation may start now. It becomes the guard of
+	// every call to the provider.
 	Check(ctx context.Context) error
 }
 
@@ -55,7 +63,8 @@ type Fence interface {
 type Groups interface {
 	// Keys lists the groups that are defined.
 	Keys() []fleet.GroupKey
-	// Group returns a group as it is wanted now. One that is not defined (any more) comes with false, and as a group to be emptied.
+	// Group returns a group as it is wanted now. One that is not defined (any
+	// more) comes with false, and as a group to be emptied.
 	Group(key fleet.GroupKey) (fleet.Group, bool)
 	// Settings returns the durations that decisions use.
 	Settings() plan.Settings
@@ -65,8 +74,8 @@ type Groups interface {
 	Settle(ctx context.Context, key fleet.GroupKey, ids []fleet.InstanceID) error
 }
 
-// Builder renders what a VM is created with, registration nonce included. It leaves Spec.Subnet to the loop, which tries the pool's
-// subnets in order.
+// Builder renders what a VM is created with, registration nonce included. It
+// leaves Spec.Subnet to the loop, which tries the pool's subnets in order.
 type Builder interface {
 	Build(ctx context.Context, i fleet.Instance, g fleet.Group) (provider.Spec, error)
 }
@@ -99,28 +108,34 @@ type Config struct {
 	CreateRate     CreateRate
 	RequestTimeout time.Duration // of each call to the provider
 	SweepInterval  time.Duration
-	// FirstSweep is how long after the takeover the first sweep comes, if that is sooner than SweepInterval: one lease, after which nothing
-	// that the previous leader sent can still land in the store.
+	// FirstSweep is how long after the takeover the first sweep comes, if that
+	// is sooner than SweepInterval: one lease, after which nothing that the
+	// previous leader sent can still land in the store.
 	FirstSweep time.Duration
 
-	// Listing is told of each attempt to list the VMs: page is called after each page of it, ended once, with the error if there is one.
-	// Optional.
+	// Listing is told of each attempt to list the VMs: page is called after
+	// each page of it, ended once, with the error if there is one. Optional.
 	Listing func() (page func(), ended func(error))
 
-	// LoadBalancers returns the provider's targets of every load balancer by its name, as groups name it. What it returns is not changed.
-	// Optional.
+	// LoadBalancers returns the provider's targets of every load balancer by
+	// its name, as groups name it. What it returns is not changed. Optional.
 	LoadBalancers func() map[string][]string
 
-	// NotLeader reports whether an error of the ledger, the groups or the fence says that the term is over. Optional: then only the context
-	// ends the loop.
+	// NotLeader reports whether an error of the ledger, the groups or the fence
+	// says that the term is over. Optional: then only the context ends the
+	// loop.
 	NotLeader func(error) bool
-	// Report is told of every problem; the loop does not log them itself. It must not block, and may be called by several goroutines.
+	// Report is told of every problem; the loop does not log them itself. It
+	// must not block, and may be called by several goroutines.
 	Report func(fleet.Problem)
-	// Solved is told when a group has no problem of a reason any more, of those that are not over with the next create: ReasonLoadBalancer.
-	// It must not block, and may be called by several goroutines. Optional.
+	// Solved is told when a group has no problem of a reason any more, of those
+	// that are not over with the next create: ReasonLoadBalancer. It must not
+	// block, and may be called by several goroutines. Optional.
 	Solved func(key fleet.GroupKey, reason string)
-	// Changed is told when what can be said about an instance has changed: its record, its VM, its health. id is empty when the whole group
-	// is meant, and key is zero too when every group is. It must not block, and may be called by several goroutines. Optional.
+	// Changed is told when what can be said about an instance has changed: its
+	// record, its VM, its health. id is empty when the whole group is meant,
+	// and key is zero too when every group is. It must not block, and may be
+	// called by several goroutines. Optional.
 	Changed func(key fleet.GroupKey, id fleet.InstanceID)
 	Logger  *slog.Logger
 }

@@ -25,11 +25,12 @@ const (
 	unrecorded                // the record may have been written; the provider was not asked
 )
 
-// ReasonCreateFailed is in the tombstone of an instance whose create certainly made nothing.
+// ReasonCreateFailed is in the tombstone of an instance whose create certainly
+// made nothing.
 const ReasonCreateFailed = "create-failed"
 
-// launch makes one instance: nonce, record, VM, in this order, so that after a crash anywhere in between the record says with which id to
-// go on.
+// launch makes one instance: nonce, record, VM, in this order, so that after a
+// crash anywhere in between the record says with which id to go on.
 func (l *launcher) launch(ctx context.Context, x *launch) {
 	out, err := l.carryOut(ctx, x)
 	l.ended(x, out, time.Now())
@@ -46,7 +47,8 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	if err != nil {
 		return unlessRecorded(recorded, x), because(ReasonBuild, fmt.Errorf("build instance %s: %w", x.record.ID, err))
 	}
-	// A create that was asked for already is repeated in the same subnet: there the provider knows it again.
+	// A create that was asked for already is repeated in the same subnet: there
+	// the provider knows it again.
 	repeated := recorded && askedFor(x.record)
 	switch err := l.settle(ctx, x, spec, recorded); {
 	case err != nil && givenUp(x.record, repeated, err):
@@ -73,14 +75,17 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 		// Nothing that was asked for can still come, which the record is to say.
 		return unclear, createProblem(x, errors.Join(err, l.locate(ctx, x, "", x.record.CreatedAt)))
 	default:
-		// That a repeated create was refused does not tell what became of the first one, so the id stays until it is answered or gives up
+		// That a repeated create was refused does not tell what became of the
+		// first one, so the id stays until it is answered or gives up
 		// registering.
 		return unclear, createProblem(x, err)
 	}
 }
 
-// givenUp reports whether an on-demand instance ends with a create that failed. Another id is no way out, since whoever asked for it
-// knows this one; so it is tried again unless the failure says that nothing was made and nothing will be.
+// givenUp reports whether an on-demand instance ends with a create that failed.
+// Another id is no way out, since whoever asked for it knows this one; so it is
+// tried again unless the failure says that nothing was made and nothing will
+// be.
 func givenUp(r fleet.Instance, repeated bool, err error) bool {
 	return r.OnDemand && !repeated && provider.Definite(err) && !errors.Is(err, provider.ErrThrottled)
 }
@@ -97,7 +102,8 @@ func unlessRecorded(recorded bool, x *launch) outcome {
 	}
 }
 
-// announce accounts for a replacement at the moment its create is called: every time since the first sign of the loss.
+// announce accounts for a replacement at the moment its create is called: every
+// time since the first sign of the loss.
 func (l *launcher) announce(x *launch, now time.Time) {
 	if x.replaces == "" {
 		l.log.Info("create started", slog.String("instance", string(x.record.ID)), slog.String("group", x.group.Key.String()))
@@ -116,8 +122,9 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// created puts the VM into the record. When that fails the VM is there all the same: the create is repeated, which answers with the VM; if
-// its agent registers first, a sweep adopts it.
+// created puts the VM into the record. When that fails the VM is there all the
+// same: the create is repeated, which answers with the VM; if its agent
+// registers first, a sweep adopts it.
 func (l *launcher) created(ctx context.Context, x *launch, vm provider.VM, asked time.Time) (outcome, error) {
 	l.observed.see(x.record, answer{vm: vm, found: true, created: true, asked: asked}, time.Now())
 	if err := l.records.adopt(ctx, x.record.ID, vm); err != nil {
@@ -137,7 +144,8 @@ func (l *launcher) abandon(ctx context.Context, x *launch, err error) (outcome, 
 	return unmade, err
 }
 
-// unrecorded returns the creates of the group whose record's write failed and is due again, and forgets those that need no second try.
+// unrecorded returns the creates of the group whose record's write failed and
+// is due again, and forgets those that need no second try.
 func (l *launcher) unrecorded(v plan.View) []*launch {
 	wanted, forgot := l.stillWanted(v)
 	if forgot {
@@ -155,9 +163,11 @@ func (l *launcher) unrecorded(v plan.View) []*launch {
 	})
 }
 
-// stillWanted returns the group's creates that wait for another try of their record and that the group would ask for now, the oldest
-// first. Those whose record is there after all are forgotten. One that the group can do without keeps its place, since its record may be
-// there, until a relist did not show it: another that is needed meanwhile is this one, and not one more.
+// stillWanted returns the group's creates that wait for another try of their
+// record and that the group would ask for now, the oldest first. Those whose
+// record is there after all are forgotten. One that the group can do without
+// keeps its place, since its record may be there, until a relist did not show
+// it: another that is needed meanwhile is this one, and not one more.
 func (l *launcher) stillWanted(v plan.View) (wanted []*launch, forgot bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,7 +214,8 @@ func missingWithout(v plan.View, begun []*launch) int {
 	return missing
 }
 
-// relisted takes over that a listing of the store, which began at the given time, has ended.
+// relisted takes over that a listing of the store, which began at the given
+// time, has ended.
 func (l *launcher) relisted(began time.Time) {
 	l.mu.Lock()
 	var keys []fleet.GroupKey

@@ -12,7 +12,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// deleteAgain is when a VM whose deletion was accepted, and which is still there, is asked to go once more.
+// deleteAgain is when a VM whose deletion was accepted, and which is still
+// there, is asked to go once more.
 const deleteAgain = 30 * time.Second
 
 // leave takes one step of an instance's way out.
@@ -33,8 +34,8 @@ func (l *Loop) leave(ctx context.Context, a plan.Action) error {
 	}
 }
 
-// remove asks the provider to delete an instance, which its record says first. The poller then watches for the end, and the tombstone is
-// another step.
+// remove asks the provider to delete an instance, which its record says first.
+// The poller then watches for the end, and the tombstone is another step.
 func (l *Loop) remove(ctx context.Context, a plan.Action) error {
 	if err := l.records.move(ctx, a.ID, fleet.Deleting, a.Reason, nil); err != nil {
 		return err
@@ -57,8 +58,9 @@ func (l *Loop) remove(ctx context.Context, a plan.Action) error {
 	return nil
 }
 
-// lookOnce asks for a VM that is young and was never shown by the provider, just before it is deleted. Once shown, its absence is
-// believed; otherwise its end could be told from its being slow to appear only after a while.
+// lookOnce asks for a VM that is young and was never shown by the provider,
+// just before it is deleted. Once shown, its absence is believed; otherwise its
+// end could be told from its being slow to appear only after a while.
 func (l *Loop) lookOnce(ctx context.Context, r fleet.Instance) {
 	if b := l.observed.get(r.ID); !b.young(r, time.Now()) {
 		return
@@ -77,10 +79,12 @@ func (l *Loop) deleteVM(ctx context.Context, r fleet.Instance) error {
 	return l.cloud.delete(ctx, refOf(r))
 }
 
-// maxWrites bounds the store writes under way, so that the end of a large group does not open a connection per instance.
+// maxWrites bounds the store writes under way, so that the end of a large group
+// does not open a connection per instance.
 const maxWrites = 32
 
-// errMovedOn says that a record is no longer what the decision was made for. The next pass decides about what it is now.
+// errMovedOn says that a record is no longer what the decision was made for.
+// The next pass decides about what it is now.
 var errMovedOn = errors.New("the record has moved on")
 
 // records writes what becomes of recorded instances.
@@ -91,7 +95,8 @@ type records struct {
 	log      *slog.Logger
 }
 
-// move writes an instance's next phase, with the reason that is kept for it. A record that is there already, or beyond, is left alone.
+// move writes an instance's next phase, with the reason that is kept for it. A
+// record that is there already, or beyond, is left alone.
 func (r *records) move(ctx context.Context, id fleet.InstanceID, to fleet.Phase, reason string, also func(*fleet.Instance)) error {
 	now := time.Now().UTC()
 	moved, err := r.update(ctx, id, func(i *fleet.Instance) error {

@@ -16,8 +16,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// Loop acts for one term of leadership. Its methods are safe for concurrent use and return at once, but for Run; before Run and after it
-// they only remember.
+// Loop acts for one term of leadership. Its methods are safe for concurrent use
+// and return at once, but for Run; before Run and after it they only remember.
 type Loop struct {
 	*term
 	launcher *launcher
@@ -43,8 +43,9 @@ func New(cfg Config) (*Loop, error) {
 	return l, nil
 }
 
-// Run takes over and then acts until ctx ends, or until an error says that the term is over, which it returns. It returns when everything
-// that it started has ended. A Loop runs once.
+// Run takes over and then acts until ctx ends, or until an error says that the
+// term is over, which it returns. It returns when everything that it started
+// has ended. A Loop runs once.
 func (l *Loop) Run(ctx context.Context) error {
 	term, end := context.WithCancelCause(provider.WithGuard(ctx, l.cfg.Fence.Check))
 	l.end = end
@@ -66,7 +67,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// takeOver makes the view whole: nothing is decided before the provider has listed its VMs once. It reports whether that came about.
+// takeOver makes the view whole: nothing is decided before the provider has
+// listed its VMs once. It reports whether that came about.
 func (l *Loop) takeOver(ctx context.Context) bool {
 	for n := 1; ; n++ {
 		asked := time.Now()
@@ -116,8 +118,8 @@ func (l *Loop) drive(ctx context.Context) {
 	}
 }
 
-// step does what is due and at most one pass. It returns when the next thing is due (zero: nothing is), and whether there is nothing left
-// to do until then.
+// step does what is due and at most one pass. It returns when the next thing is
+// due (zero: nothing is), and whether there is nothing left to do until then.
 func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 	l.passing.Lock()
 	defer l.passing.Unlock()
@@ -172,8 +174,8 @@ func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, de
 	l.launcher.set(v, slices.Concat(unrecorded, creates, resumes))
 }
 
-// Kick asks for a pass of the given groups; of all groups when none is given. It is called when a group, or what is wanted as a whole,
-// has changed.
+// Kick asks for a pass of the given groups; of all groups when none is given.
+// It is called when a group, or what is wanted as a whole, has changed.
 func (l *Loop) Kick(keys ...fleet.GroupKey) {
 	if len(keys) == 0 {
 		l.markAll()
@@ -181,10 +183,12 @@ func (l *Loop) Kick(keys ...fleet.GroupKey) {
 	l.schedule.mark(keys...)
 }
 
-// Reconfigure goes over to another tuning and, by swap, to another wanted state. swap runs between two passes, so that no decision sees
-// half of it; it must be quick and must not call the loop. What was decided and has not begun is decided anew, for every group. Creates
-// and deletes under way are not touched: where fewer are allowed at one time, the next begins when enough have ended. A tuning that is
-// not valid is refused, and swap does not run.
+// Reconfigure goes over to another tuning and, by swap, to another wanted
+// state. swap runs between two passes, so that no decision sees half of it; it
+// must be quick and must not call the loop. What was decided and has not begun
+// is decided anew, for every group. Creates and deletes under way are not
+// touched: where fewer are allowed at one time, the next begins when enough
+// have ended. A tuning that is not valid is refused, and swap does not run.
 func (l *Loop) Reconfigure(t Tuning, swap func()) error {
 	if err := t.check(); err != nil {
 		return err
@@ -203,7 +207,8 @@ func (l *Loop) Reconfigure(t Tuning, swap func()) error {
 	return nil
 }
 
-// after returns a channel that delivers at t, never for the zero time, and a function that gives the timer up.
+// after returns a channel that delivers at t, never for the zero time, and a
+// function that gives the timer up.
 func after(t time.Time) (<-chan time.Time, func()) {
 	if t.IsZero() {
 		return nil, func() {}

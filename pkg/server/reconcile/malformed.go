@@ -9,12 +9,15 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// An object that can't be understood as a record still claims a VM, so that VM is left alone: it is no orphan, it holds up
-// nothing, and nothing is done to it. As long as it lives it fills a place of the group that its tags name, so that no replacement is
-// made for it and the rest of the group is run as usual. When an object does not even tell its instance, any orphan may be its VM, and no
-// orphan is deleted.
+// An object that can't be understood as a record still claims a VM, so that VM
+// is left alone: it is no orphan, it holds up nothing, and nothing is done to
+// it. As long as it lives it fills a place of the group that its tags name, so
+// that no replacement is made for it and the rest of the group is run as usual.
+// When an object does not even tell its instance, any orphan may be its VM, and
+// no orphan is deleted.
 
-// ReasonMalformed is the reason of a problem with such an object. Each is reported once.
+// ReasonMalformed is the reason of a problem with such an object. Each is
+// reported once.
 const ReasonMalformed = "RecordMalformed"
 
 // claims is what the malformed objects speak of.
@@ -35,7 +38,8 @@ func (s *sweeper) claims() claims {
 	return c
 }
 
-// claim remembers the VMs that only a malformed object speaks of, and has their groups decided anew when that changed.
+// claim remembers the VMs that only a malformed object speaks of, and has their
+// groups decided anew when that changed.
 func (s *sweeper) claim(vms []provider.VM) {
 	claimed := make(map[fleet.InstanceID]fleet.GroupKey, len(vms))
 	for _, vm := range vms {
@@ -53,7 +57,8 @@ func (s *sweeper) claim(vms []provider.VM) {
 	}
 }
 
-// filled is how many places of a group claimed VMs fill. One whose record can be read again fills none of them.
+// filled is how many places of a group claimed VMs fill. One whose record can
+// be read again fills none of them.
 func (s *sweeper) filled(key fleet.GroupKey) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,15 +12,18 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// believeNotFound is for how long after a create a provider that does not show the VM may only be slow to show it.
+// believeNotFound is for how long after a create a provider that does not show
+// the VM may only be slow to show it.
 const believeNotFound = time.Minute
 
-// stepBackoff is for one step of one instance, which the store or the provider refused, and which costs little to try.
+// stepBackoff is for one step of one instance, which the store or the provider
+// refused, and which costs little to try.
 func stepBackoff() retry.Backoff {
 	return retry.Backoff{First: 500 * time.Millisecond, Limit: 15 * time.Second}
 }
 
-// observations is what is known of the instances beyond their records. It is safe for concurrent use.
+// observations is what is known of the instances beyond their records. It is
+// safe for concurrent use.
 type observations struct {
 	schedule *schedule
 
@@ -42,13 +45,15 @@ type observation struct {
 	addresses []netip.Addr // that the provider last showed; never changed in place
 
 	attemptedAt time.Time // this term's last create
-	// recordDoubtful: the outcome of a write is not known that was made while the instance was created, or to end it before it was.
+	// recordDoubtful: the outcome of a write is not known that was made while
+	// the instance was created, or to end it before it was.
 	recordDoubtful bool
 	retryAt        time.Time // when the create or delete is due again
 	loss           *loss     // guarded by the lock of the observations, in copies too
 }
 
-// attempts keeps the steps taken on one thing apart: one at a time, and more and more rarely while they fail.
+// attempts keeps the steps taken on one thing apart: one at a time, and more
+// and more rarely while they fail.
 type attempts struct {
 	busy       bool      // a worker is on it
 	quietUntil time.Time // after a failed step: as good as busy until then
@@ -94,7 +99,8 @@ func newObservations(s *schedule) *observations {
 	return &observations{schedule: s, instances: map[fleet.InstanceID]*observation{}, groups: map[fleet.GroupKey]*attempts{}}
 }
 
-// with reads or changes what is known of an instance. use calls nothing that has a lock.
+// with reads or changes what is known of an instance. use calls nothing that
+// has a lock.
 func (o *observations) with(id fleet.InstanceID, use func(*observation)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -128,7 +134,8 @@ func (o *observations) attempts(key fleet.GroupKey, id fleet.InstanceID, use fun
 	use(o.groups[key])
 }
 
-// begin reports whether a step may begin, which then has, or else when, if that is known.
+// begin reports whether a step may begin, which then has, or else when, if that
+// is known.
 func (o *observations) begin(key fleet.GroupKey, id fleet.InstanceID, now time.Time) (ok bool, notBefore time.Time) {
 	o.attempts(key, id, func(a *attempts) {
 		if ok = !a.isBusy(now); !ok && !a.busy {
@@ -145,7 +152,8 @@ func (o *observations) finish(key fleet.GroupKey, id fleet.InstanceID, err error
 	return repeated
 }
 
-// beginCreate begins a create, if a step may begin, and notes how the instance was lost that it replaces.
+// beginCreate begins a create, if a step may begin, and notes how the instance
+// was lost that it replaces.
 func (o *observations) beginCreate(x *launch, now time.Time) (ok bool) {
 	o.with(x.record.ID, func(b *observation) {
 		if ok = !b.isBusy(now); !ok {
@@ -160,8 +168,9 @@ func (o *observations) beginCreate(x *launch, now time.Time) (ok bool) {
 	return ok
 }
 
-// replace chooses the lost instances that the creates of a pass stand in for, the first lost first. A tombstone is one of them only if
-// its replacement waits.
+// replace chooses the lost instances that the creates of a pass stand in for,
+// the first lost first. A tombstone is one of them only if its replacement
+// waits.
 func (o *observations) replace(instances []plan.Instance, creates int) []fleet.InstanceID {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -181,7 +190,8 @@ func (o *observations) replace(instances []plan.Instance, creates int) []fleet.I
 	return lost[:min(creates, len(lost))]
 }
 
-// see takes over the provider's word about an instance, unless a newer one is known. It reports whether that changed anything.
+// see takes over the provider's word about an instance, unless a newer one is
+// known. It reports whether that changed anything.
 func (o *observations) see(r fleet.Instance, a answer, now time.Time) (changed bool) {
 	moved := false
 	o.with(r.ID, func(b *observation) { moved, changed = b.see(r, a, now) })
@@ -221,7 +231,8 @@ func (b *observation) see(r fleet.Instance, a answer, now time.Time) (moved, cha
 	return moved, changed
 }
 
-// young reports whether the VM was never shown by the provider, and may only be slow to appear.
+// young reports whether the VM was never shown by the provider, and may only be
+// slow to appear.
 func (b *observation) young(r fleet.Instance, now time.Time) bool {
 	return !b.seen && now.Before(b.attempted(r).Add(believeNotFound))
 }
@@ -238,25 +249,29 @@ func (b *observation) attempted(r fleet.Instance) time.Time {
 	return at
 }
 
-// doubtful reports whether the agent is missing or leaving, so that the provider's word is asked for.
+// doubtful reports whether the agent is missing or leaving, so that the
+// provider's word is asked for.
 func (b *observation) doubtful() bool {
 	return !b.health.Connected || !b.health.ShuttingDownAt.IsZero()
 }
 
-// lose remembers the first sign of a loss. The end of an instance that leaves anyway is none.
+// lose remembers the first sign of a loss. The end of an instance that leaves
+// anyway is none.
 func (b *observation) lose(sign string, at time.Time, r fleet.Instance) {
 	if b.loss == nil && r.Phase.Active() {
 		b.loss = &loss{sign: sign, at: at}
 	}
 }
 
-// lost reports whether the instance is lost for certain and its replacement is still to begin.
+// lost reports whether the instance is lost for certain and its replacement is
+// still to begin.
 func (b *observation) lost() bool {
 	return b.loss != nil && !b.loss.replaced &&
 		(dead(b.vm) || b.health.Notice != nil || !b.health.ShuttingDownAt.IsZero())
 }
 
-// forget drops what is known of instances that are no more, but for those that are being created.
+// forget drops what is known of instances that are no more, but for those that
+// are being created.
 func (o *observations) forget(ledger Ledger, launching map[fleet.InstanceID]bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

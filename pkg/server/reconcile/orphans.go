@@ -13,14 +13,19 @@ import (
 
 // orphans judges the VMs of ours that no record means.
 //
-// An orphan is deleted, but only after two sweeps saw it, a Get confirmed it, and its group runs at size without it: so a record that was
-// removed under a living agent is replaced first. More orphans than orphanLimit are not deleted: a person is asked.
+// An orphan is deleted, but only after two sweeps saw it, a Get confirmed it,
+// and its group runs at size without it: so a record that was removed under a
+// living agent is replaced first. More orphans than orphanLimit are not
+// deleted: a person is asked.
 //
-// A lost bucket, or a server that was pointed at the wrong one, looks just like that, and there to create what seems to be missing would
-// be as wrong as to delete what seems to be too much. So when the VMs that had a record, or may have had one, exceed the limit (those
-// without one at the takeover, and those whose record vanished since), the loop holds: no pass, no create, no delete, until a sweep finds
-// that the records are back or the VMs are gone. Orphans that turn up in a running term are no sign of a lost store, and hold up nothing
-// but their own deletion.
+// A lost bucket, or a server that was pointed at the wrong one, looks just like
+// that, and there to create what seems to be missing would be as wrong as to
+// delete what seems to be too much. So when the VMs that had a record, or may
+// have had one, exceed the limit (those without one at the takeover, and those
+// whose record vanished since), the loop holds: no pass, no create, no delete,
+// until a sweep finds that the records are back or the VMs are gone. Orphans
+// that turn up in a running term are no sign of a lost store, and hold up
+// nothing but their own deletion.
 type orphans struct {
 	lost    map[string]bool // instance and provider ids of VMs that may have had a record
 	sweeps  map[string]int  // by provider id: sweeps in a row that saw it
@@ -39,8 +44,8 @@ func (o *orphans) lose(vms []provider.VM) {
 	}
 }
 
-// judge weighs a census: is it an accident, or is the store to be suspected? It returns why nothing may be done (empty: all may), and
-// what is to be reported.
+// judge weighs a census: is it an accident, or is the store to be suspected? It
+// returns why nothing may be done (empty: all may), and what is to be reported.
 func (o *orphans) judge(c census) (held string, problem *fleet.Problem) {
 	limit, lost := orphanLimit(c.live), 0
 	for _, vm := range c.orphans {
@@ -66,7 +71,8 @@ func (o *orphans) judge(c census) (held string, problem *fleet.Problem) {
 	return held, &fleet.Problem{Reason: ReasonOrphans, Message: text}
 }
 
-// nominate returns the VMs that are to go. atSize says whether a group runs complete without its orphan.
+// nominate returns the VMs that are to go. atSize says whether a group runs
+// complete without its orphan.
 func (o *orphans) nominate(c census, held bool, atSize func(fleet.GroupKey) bool) (doomed []provider.VM) {
 	sweeps := make(map[string]int, len(c.orphans)+len(c.leftovers))
 	take := func(vms []provider.VM, ok func(provider.VM) bool) {
@@ -83,7 +89,8 @@ func (o *orphans) nominate(c census, held bool, atSize func(fleet.GroupKey) bool
 	return doomed
 }
 
-// atSize reports whether a group has as many running instances as it wants, so that a VM beside them is not needed.
+// atSize reports whether a group has as many running instances as it wants, so
+// that a VM beside them is not needed.
 func (s *sweeper) atSize(key fleet.GroupKey) bool {
 	g, defined := s.cfg.Groups.Group(key)
 	if !defined || g.Removed {
@@ -98,7 +105,8 @@ func (s *sweeper) atSize(key fleet.GroupKey) bool {
 	return running >= g.Size-s.filled(key)
 }
 
-// removeOrphans has workers delete what a sweep doomed. One that is still being worked on from an earlier sweep is not taken up twice.
+// removeOrphans has workers delete what a sweep doomed. One that is still being
+// worked on from an earlier sweep is not taken up twice.
 func (s *sweeper) removeOrphans(ctx context.Context, doomed []provider.VM) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +125,8 @@ func (s *sweeper) removeOrphans(ctx context.Context, doomed []provider.VM) {
 	}
 }
 
-// removeOrphan deletes a VM that no record means, if it is still there and still without one.
+// removeOrphan deletes a VM that no record means, if it is still there and
+// still without one.
 func (s *sweeper) removeOrphan(ctx context.Context, vm provider.VM) error {
 	free, err := s.cloud.deletes.take(ctx)
 	if err != nil {
@@ -139,8 +148,9 @@ func (s *sweeper) removeOrphan(ctx context.Context, vm provider.VM) error {
 	return nil
 }
 
-// meant reports whether a record stands for exactly this VM, or may. The creates under way are read first: each is in the ledger before
-// it is no longer one.
+// meant reports whether a record stands for exactly this VM, or may. The
+// creates under way are read first: each is in the ledger before it is no
+// longer one.
 func (s *sweeper) meant(vm provider.VM) bool {
 	if vm.ID == "" {
 		return false

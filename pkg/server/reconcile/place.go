@@ -11,11 +11,13 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// This file keeps the promise that a create of unknown outcome is repeated in the subnet where it was asked for, by whoever leads then:
-// the record says so before the provider is asked, and a create moves on to another subnet only when it knows that nothing of it can be
-// in the one before.
+// This file keeps the promise that a create of unknown outcome is repeated in
+// the subnet where it was asked for, by whoever leads then: the record says so
+// before the provider is asked, and a create moves on to another subnet only
+// when it knows that nothing of it can be in the one before.
 
-// settle finds the subnet of a create that was asked for in none yet, and has its record, if it is written already, say so.
+// settle finds the subnet of a create that was asked for in none yet, and has
+// its record, if it is written already, say so.
 func (l *launcher) settle(ctx context.Context, x *launch, spec provider.Spec, recorded bool) error {
 	if x.record.Provider.Subnet != "" {
 		return nil
@@ -46,8 +48,9 @@ func createProblem(x *launch, err error) error {
 	return because(reason, fmt.Errorf("create instance %s: %w", x.record.ID, err))
 }
 
-// create asks for the VM in the subnet that the record names, and when that is full in the next that has room for it, unless it was asked
-// for before: then it may be there.
+// create asks for the VM in the subnet that the record names, and when that is
+// full in the next that has room for it, unless it was asked for before: then
+// it may be there.
 func (l *launcher) create(ctx context.Context, x *launch, spec provider.Spec, repeated bool) (provider.VM, error) {
 	for range max(1, len(x.group.Subnets)) {
 		subnet := x.record.Provider.Subnet
@@ -77,8 +80,9 @@ func (l *launcher) create(ctx context.Context, x *launch, spec provider.Spec, re
 // askedFor reports whether a record's create may have been called already.
 func askedFor(r fleet.Instance) bool { return r.Provider.Subnet != "" || attempted(r) }
 
-// attempted tells so of an on-demand record where there are no subnets. It is written before the provider is asked; the time of
-// its attempt is none, or that of its creation, until then.
+// attempted tells so of an on-demand record where there are no subnets. It is
+// written before the provider is asked; the time of its attempt is none, or
+// that of its creation, until then.
 func attempted(r fleet.Instance) bool {
 	at := r.Provider.CreateAttemptedAt
 	return r.OnDemand && at != nil && !at.Equal(r.CreatedAt)
@@ -114,8 +118,9 @@ func (l *launcher) locate(ctx context.Context, x *launch, subnet string, at time
 	return nil
 }
 
-// confirmRecord makes sure that the record of a create that is repeated says what is in memory, if a write of it had an unknown outcome:
-// it may be a tombstone by now, or name another subnet.
+// confirmRecord makes sure that the record of a create that is repeated says
+// what is in memory, if a write of it had an unknown outcome: it may be a
+// tombstone by now, or name another subnet.
 func (l *launcher) confirmRecord(ctx context.Context, x *launch) error {
 	if !l.observed.get(x.record.ID).recordDoubtful {
 		return nil

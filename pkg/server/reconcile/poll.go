@@ -18,13 +18,15 @@ import (
 )
 
 const (
-	// listAbove is how many instances are asked about one by one at most; above that one List answers for all.
+	// listAbove is how many instances are asked about one by one at most; above
+	// that one List answers for all.
 	listAbove = 10
 	// statusTimeout bounds one status call, since others wait for it. It is repeated.
 	statusTimeout = 5 * time.Second
-	// recheckCount: right after a machine was killed its provider may still call it running, so while the agent stays away it is asked again
-	// this often, first after 10 ms, then after twice that each time, up to 1 s; some two seconds in all. After that it is left to the
-	// missed reports.
+	// recheckCount: right after a machine was killed its provider may still
+	// call it running, so while the agent stays away it is asked again this
+	// often, first after 10 ms, then after twice that each time, up to 1 s;
+	// some two seconds in all. After that it is left to the missed reports.
 	recheckCount = 8
 )
 
@@ -35,9 +37,12 @@ func pollBackoff() retry.Backoff {
 	return retry.Backoff{First: 250 * time.Millisecond, Limit: 5 * time.Second}
 }
 
-// poller asks the provider about the VMs of single instances. Questions are collected: one call is in flight at a time, and the next
-// covers every instance that came up meanwhile, so that a thousand broken streams cost two calls rather than a thousand. Urgent questions
-// are collected apart, so that none ever waits behind the polling of a deletion. It is safe for concurrent use.
+// poller asks the provider about the VMs of single instances. Questions are
+// collected: one call is in flight at a time, and the next covers every
+// instance that came up meanwhile, so that a thousand broken streams cost two
+// calls rather than a thousand. Urgent questions are collected apart, so that
+// none ever waits behind the polling of a deletion. It is safe for concurrent
+// use.
 type poller struct {
 	*term
 
@@ -71,7 +76,8 @@ func (p *poller) next() time.Time {
 	return next
 }
 
-// askNow raises an urgent question about an instance that is to be there; the end of one that is being deleted is polled for.
+// askNow raises an urgent question about an instance that is to be there; the
+// end of one that is being deleted is polled for.
 func (p *poller) askNow(r fleet.Instance) {
 	if r.Phase.Active() || r.Phase == fleet.Draining {
 		p.raise(&p.urgent, r.ID, time.Now())
@@ -120,7 +126,8 @@ func (p *poller) take(q *questions, now time.Time) (refs []provider.Ref) {
 	return refs
 }
 
-// status asks about some VMs. What a List does not show is not found: the broken stream was the first sign of it, and this is the second.
+// status asks about some VMs. What a List does not show is not found: the
+// broken stream was the first sign of it, and this is the second.
 func (p *poller) status(ctx context.Context, refs []provider.Ref) []answer {
 	ctx, cancel := context.WithTimeout(ctx, min(statusTimeout, p.requestTimeout()))
 	defer cancel()
@@ -147,8 +154,8 @@ func (p *poller) status(ctx context.Context, refs []provider.Ref) []answer {
 // errListed is a list that shows none of the VMs it was made for.
 var errListed = errors.New("the list of VMs leaves out one that is there")
 
-// doubt asks for the first, the middle and the last of the VMs of which a list showed none: before they are all given up, each of these
-// must be gone.
+// doubt asks for the first, the middle and the last of the VMs of which a list
+// showed none: before they are all given up, each of these must be gone.
 func (p *poller) doubt(ctx context.Context, refs []provider.Ref, answers []answer) {
 	sample := []int{0, len(refs) / 2, len(refs) - 1}
 	var asked []provider.Ref
@@ -233,8 +240,8 @@ func (p *poller) askAgain(q *questions, r fleet.Instance, err error, now time.Ti
 	}
 }
 
-// askedAgain says whether, and after how long, an instance's VM is asked about once more, after so many questions, of which the last
-// ended with err.
+// askedAgain says whether, and after how long, an instance's VM is asked about
+// once more, after so many questions, of which the last ended with err.
 func askedAgain(r fleet.Instance, known *observation, asked int, err error, now time.Time) (time.Duration, bool) {
 	switch {
 	case err == nil && known.vm == plan.VMGone:
@@ -257,7 +264,8 @@ func askedAgain(r fleet.Instance, known *observation, asked int, err error, now 
 	}
 }
 
-// watch hears of changes as the provider sees them, again and again until ctx ends. After a break it lists, since changes were missed.
+// watch hears of changes as the provider sees them, again and again until ctx
+// ends. After a break it lists, since changes were missed.
 func (s *sweeper) watch(ctx context.Context, w provider.Watcher) {
 	for failures := 0; ctx.Err() == nil; {
 		began := time.Now()
@@ -279,7 +287,8 @@ func (s *sweeper) watch(ctx context.Context, w provider.Watcher) {
 	}
 }
 
-// catchUp learns what a broken watch missed. It looks at instances only; VMs without a record are the sweep's.
+// catchUp learns what a broken watch missed. It looks at instances only; VMs
+// without a record are the sweep's.
 func (s *sweeper) catchUp(ctx context.Context) {
 	asked := time.Now()
 	vms, err := s.cloud.list(ctx)

@@ -16,8 +16,10 @@ import (
 // createBackoff is for a group whose creates fail.
 func createBackoff() retry.Backoff { return retry.Backoff{First: time.Second, Limit: 5 * time.Minute} }
 
-// launcher makes instances: those that were decided wait in its queue until the shard's rate and concurrency allow them, and a group
-// whose creates fail waits longer and longer. One goroutine decides what is queued and begun. Everything else is safe for concurrent use.
+// launcher makes instances: those that were decided wait in its queue until the
+// shard's rate and concurrency allow them, and a group whose creates fail waits
+// longer and longer. One goroutine decides what is queued and begun. Everything
+// else is safe for concurrent use.
 type launcher struct {
 	*term
 	limiter *rate.Limiter
@@ -49,8 +51,9 @@ type launch struct {
 	loss     loss
 }
 
-// queue holds the creates that were decided and have not begun. Every pass of a group replaces what the group has here, so nothing begins
-// that the latest decision does not want.
+// queue holds the creates that were decided and have not begun. Every pass of a
+// group replaces what the group has here, so nothing begins that the latest
+// decision does not want.
 type queue struct {
 	waiting map[fleet.GroupKey][]*launch
 	turn    []fleet.GroupKey // the groups in waiting, whose turn is next first
@@ -74,8 +77,9 @@ func (q *queue) drop(key fleet.GroupKey) {
 	q.turn = slices.DeleteFunc(q.turn, func(k fleet.GroupKey) bool { return k == key })
 }
 
-// take returns the next create: replacements of what was lost before all others, and otherwise one group after the other, so that a large
-// group does not keep a small one waiting.
+// take returns the next create: replacements of what was lost before all
+// others, and otherwise one group after the other, so that a large group does
+// not keep a small one waiting.
 func (q *queue) take() *launch {
 	n := slices.IndexFunc(q.turn, func(k fleet.GroupKey) bool { return q.waiting[k][0].replaces != "" })
 	key := q.turn[max(n, 0)]
@@ -100,8 +104,9 @@ func (l *launcher) retune(r CreateRate) {
 	l.clear()
 }
 
-// set says what a group's creates are that have not begun, after a view. When a create has failed or worked since that was made, which
-// marks the group, they are decided anew instead.
+// set says what a group's creates are that have not begun, after a view. When a
+// create has failed or worked since that was made, which marks the group, they
+// are decided anew instead.
 func (l *launcher) set(v plan.View, launches []*launch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +193,8 @@ func (x *launch) newRecord(id fleet.InstanceID, now time.Time) fleet.Instance {
 	}
 }
 
-// underWay returns the ids of the creates that have begun and whose outcome is to come.
+// underWay returns the ids of the creates that have begun and whose outcome is
+// to come.
 func (l *launcher) underWay() map[fleet.InstanceID]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,7 +205,8 @@ func (l *launcher) underWay() map[fleet.InstanceID]bool {
 	return ids
 }
 
-// of returns the records of a group's creates that have begun, and when its next create may begin.
+// of returns the records of a group's creates that have begun, and when its
+// next create may begin.
 func (l *launcher) of(g fleet.Group) (begun []fleet.Instance, notBefore time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,7 +233,8 @@ type failing struct {
 	infra    string // the group's hash when it failed: a change starts afresh
 }
 
-// createFailed counts a failed create that began at began. Creates that were under way together fail together, and count once.
+// createFailed counts a failed create that began at began. Creates that were
+// under way together fail together, and count once.
 func (l *launcher) createFailed(g fleet.Group, began, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,12 +263,15 @@ func (l *launcher) release(x *launch) {
 	l.schedule.signal()
 }
 
-// ended takes a launch's outcome. An instance whose record may exist although its write failed keeps its place among those begun, and is
-// tried again with the same id. The observation comes last: until then the instance is busy, and nothing is decided about it.
+// ended takes a launch's outcome. An instance whose record may exist although
+// its write failed keeps its place among those begun, and is tried again with
+// the same id. The observation comes last: until then the instance is busy, and
+// nothing is decided about it.
 func (l *launcher) ended(x *launch, out outcome, now time.Time) {
 	l.release(x)
-	// What an on-demand instance comes to says nothing about the group's creates: it may have been asked for with another instance type. Nor
-	// does the store's failure.
+	// What an on-demand instance comes to says nothing about the group's
+	// creates: it may have been asked for with another instance type. Nor does
+	// the store's failure.
 	if (out == unclear || out == unmade) && !x.record.OnDemand {
 		l.createFailed(x.group, x.began, now)
 	}

@@ -38,7 +38,8 @@ func (s *schedule) markOne(key fleet.GroupKey) {
 	}
 }
 
-// markAt asks for a pass of a group at t, unless that is none, or one is to come sooner.
+// markAt asks for a pass of a group at t, unless that is none, or one is to
+// come sooner.
 func (s *schedule) markAt(key fleet.GroupKey, t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +56,8 @@ func (s *schedule) signal() {
 	}
 }
 
-// take returns a group that is due, if there is one. The pass that begins asks for another one itself if it needs to.
+// take returns a group that is due, if there is one. The pass that begins asks
+// for another one itself if it needs to.
 func (s *schedule) take(now time.Time) (key fleet.GroupKey, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +76,8 @@ func (s *schedule) take(now time.Time) (key fleet.GroupKey, ok bool) {
 	return key, true
 }
 
-// next is when a group is due although nothing happens (zero: none is), and whether none is due already.
+// next is when a group is due although nothing happens (zero: none is), and
+// whether none is due already.
 func (s *schedule) next() (next time.Time, idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// slots bounds how many of something are under way at one time. The longest wait is the next to end. The bound may change; when it
-// shrinks, slots that are taken stay so. Safe for concurrent use.
+// slots bounds how many of something are under way at one time. The longest
+// wait is the next to end. The bound may change; when it shrinks, slots that
+// are taken stay so. Safe for concurrent use.
 type slots struct {
 	mu      sync.Mutex
 	limit   int
@@ -17,7 +18,8 @@ type slots struct {
 
 func newSlots(limit int) *slots { return &slots{limit: limit, free: limit} }
 
-// take waits for a slot; free gives it back, and is to be called once. The error is the context's.
+// take waits for a slot; free gives it back, and is to be called once. The
+// error is the context's.
 func (s *slots) take(ctx context.Context) (free func(), err error) {
 	granted := make(chan struct{})
 	s.change(func() { s.waiting = append(s.waiting, granted) })

@@ -17,8 +17,8 @@ import (
 // hintFor is how long the provider's word on free addresses is taken for new.
 const hintFor = 30 * time.Second
 
-// refusalBackoff is how long a subnet is left alone that refused a create, and refused all since: as long as a group waits that has
-// nowhere else to go.
+// refusalBackoff is how long a subnet is left alone that refused a create, and
+// refused all since: as long as a group waits that has nowhere else to go.
 func refusalBackoff() retry.Backoff {
 	return retry.Backoff{First: time.Second, Limit: 30 * time.Second}
 }
@@ -32,7 +32,8 @@ const (
 	ReasonSubnet   = "SubnetNotFound" // a subnet of a pool does not exist
 )
 
-// subnets is what is believed of the room in the provider's subnets. It is safe for concurrent use.
+// subnets is what is believed of the room in the provider's subnets. It is safe
+// for concurrent use.
 type subnets struct {
 	*term
 	port   provider.SubnetCapacity // nil: the provider can't tell
@@ -52,8 +53,9 @@ func newSubnets(t *term) *subnets {
 
 // rooms are the beliefs that a subnet is chosen by.
 type rooms struct {
-	// free is the provider's word, less what was asked for since. A subnet that was asked about and does not exist has a negative number;
-	// one that nothing is known of is not there.
+	// free is the provider's word, less what was asked for since. A subnet that
+	// was asked about and does not exist has a negative number; one that
+	// nothing is known of is not there.
 	free    map[string]int
 	refused map[site]refusal
 }
@@ -68,8 +70,8 @@ type refusal struct {
 	err   error
 }
 
-// choose returns the first subnet of a pool that is not known to be full for this type of machine; when there is none, why each of them
-// is not to be had.
+// choose returns the first subnet of a pool that is not known to be full for
+// this type of machine; when there is none, why each of them is not to be had.
 func (r rooms) choose(pool []string, instanceType string, now time.Time) (subnet string, full []string) {
 	for _, subnet := range pool {
 		free, known := r.free[subnet]
@@ -88,9 +90,11 @@ func (r rooms) choose(pool []string, instanceType string, now time.Time) (subnet
 	return "", full
 }
 
-// place takes room for one machine in the first subnet of the group's pool that has some. With none it fails with provider.ErrNoCapacity,
-// naming the pool and each subnet. A group without subnets gets the empty one. The provider's word is waited for only at first, and when
-// there seems to be no room: an old word that there is costs one refused create at most.
+// place takes room for one machine in the first subnet of the group's pool that
+// has some. With none it fails with provider.ErrNoCapacity, naming the pool and
+// each subnet. A group without subnets gets the empty one. The provider's word
+// is waited for only at first, and when there seems to be no room: an old word
+// that there is costs one refused create at most.
 func (s *subnets) place(ctx context.Context, g fleet.Group, instanceType string) (string, error) {
 	if len(g.Subnets) == 0 {
 		return "", nil
@@ -118,7 +122,8 @@ func (s *subnets) place(ctx context.Context, g fleet.Group, instanceType string)
 	return "", fmt.Errorf("subnet pool %s: %w: %s", g.SubnetPool, provider.ErrNoCapacity, strings.Join(full, "; "))
 }
 
-// take chooses a subnet and counts one address of it as taken. fresh is whether asking the provider now would be too soon.
+// take chooses a subnet and counts one address of it as taken. fresh is whether
+// asking the provider now would be too soon.
 func (s *subnets) take(pool []string, instanceType string, now time.Time) (subnet string, full []string, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,8 +162,9 @@ func (s *subnets) accept(subnet, instanceType string) {
 	delete(s.rooms.refused, site{subnet, instanceType})
 }
 
-// ask asks the provider about the subnets of every group in one call, unless the last answer is new; callers meanwhile wait for the same
-// answer. One that fails is as good as none: subnets are tried then.
+// ask asks the provider about the subnets of every group in one call, unless
+// the last answer is new; callers meanwhile wait for the same answer. One that
+// fails is as good as none: subnets are tried then.
 func (s *subnets) ask(ctx context.Context, g fleet.Group) {
 	if s.port == nil {
 		return
@@ -194,7 +200,8 @@ func (s *subnets) ask(ctx context.Context, g fleet.Group) {
 	}
 }
 
-// answered takes over the provider's word and returns the subnets that are newly known not to exist.
+// answered takes over the provider's word and returns the subnets that are
+// newly known not to exist.
 func (s *subnets) answered(asked []string, free map[string]int, err error, now time.Time) (missing []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

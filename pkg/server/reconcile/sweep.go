@@ -16,11 +16,13 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// relistPage is how many records one request lists. A sweep spends at most one such request on average, so that at the usual interval of
-// two minutes an idle shard stays at 30 listings an hour, however many records it has.
+// relistPage is how many records one request lists. A sweep spends at most one
+// such request on average, so that at the usual interval of two minutes an idle
+// shard stays at 30 listings an hour, however many records it has.
 const relistPage = 1000
 
-// sweeper compares what the provider has with the ledger, both ways. One goroutine sweeps; the rest is safe for concurrent use.
+// sweeper compares what the provider has with the ledger, both ways. One
+// goroutine sweeps; the rest is safe for concurrent use.
 type sweeper struct {
 	*term
 	creates creates
@@ -51,7 +53,8 @@ func newSweeper(t *term, c creates) *sweeper {
 	return s
 }
 
-// begin takes over the provider's first list. It returns how many VMs have no record, and how many are asked about.
+// begin takes over the provider's first list. It returns how many VMs have no
+// record, and how many are asked about.
 func (s *sweeper) begin(ctx context.Context, records []fleet.Instance, vms []provider.VM, asked time.Time) (orphans, suspects int) {
 	c := compare(records, s.claims(), vms)
 	refs := s.absorb(ctx, c, asked)
@@ -81,9 +84,11 @@ type pair struct {
 	vm     provider.VM
 }
 
-// compare matches records and VMs by instance id. Of two VMs with one id the one that the record names stays; a record that names none
-// yet means the oldest. A second one is left over only if the first is there: else the record's VM is missing, and nothing is concluded
-// about the other; nor about any VM beyond its record that a malformed object may speak of.
+// compare matches records and VMs by instance id. Of two VMs with one id the
+// one that the record names stays; a record that names none yet means the
+// oldest. A second one is left over only if the first is there: else the
+// record's VM is missing, and nothing is concluded about the other; nor about
+// any VM beyond its record that a malformed object may speak of.
 func compare(records []fleet.Instance, claims claims, vms []provider.VM) census {
 	c := census{nameless: claims.nameless}
 	byID := make(map[fleet.InstanceID][]provider.VM, len(vms))
@@ -137,7 +142,8 @@ func (c *census) match(r fleet.Instance, vms []provider.VM) {
 // errNoList is the failure of a sweep for want of the provider's list.
 var errNoList = errors.New("list the VMs")
 
-// run sweeps until ctx ends. A sweep without a list is repeated soon: until one comes nothing shows which VMs are gone.
+// run sweeps until ctx ends. A sweep without a list is repeated soon: until one
+// comes nothing shows which VMs are gone.
 func (s *sweeper) run(ctx context.Context) {
 	most, failures := s.cfg.FirstSweep, 0
 	for n := 0; s.await(ctx, time.Now(), most); {
@@ -158,8 +164,8 @@ func (s *sweeper) run(ctx context.Context) {
 // longest is no bound at all.
 const longest = time.Duration(math.MaxInt64)
 
-// await waits for the sweep's interval, as it is by then, since the last one ended, and for most at most. It reports false when ctx ended
-// first.
+// await waits for the sweep's interval, as it is by then, since the last one
+// ended, and for most at most. It reports false when ctx ended first.
 func (s *sweeper) await(ctx context.Context, last time.Time, most time.Duration) bool {
 	for {
 		due, stop := after(last.Add(min(most, s.tuning.Load().SweepInterval)))
@@ -175,8 +181,9 @@ func (s *sweeper) await(ctx context.Context, last time.Time, most time.Duration)
 	}
 }
 
-// sweep compares the provider with the ledger: the provider's list first, the store's second, so that an instance that is created in
-// between can't look like a VM without a record.
+// sweep compares the provider with the ledger: the provider's list first, the
+// store's second, so that an instance that is created in between can't look
+// like a VM without a record.
 func (s *sweeper) sweep(ctx context.Context, n int) error {
 	asked := time.Now()
 	vms, err := s.cloud.list(ctx)
@@ -217,13 +224,15 @@ func (s *sweeper) goOn(held string) {
 	}
 }
 
-// hold says why nothing is done from now on, now that no listing is under way; empty: all is well.
+// hold says why nothing is done from now on, now that no listing is under way;
+// empty: all is well.
 func (s *sweeper) hold(why string) {
 	s.held.Store(&why)
 	s.limit.Store(0)
 }
 
-// suspended reports whether no pass may run now: the loop holds, or a listing of the store under way has taken away too many records.
+// suspended reports whether no pass may run now: the loop holds, or a listing
+// of the store under way has taken away too many records.
 func (s *sweeper) suspended() bool {
 	limit := int(s.limit.Load())
 	return *s.held.Load() != "" || (limit > 0 && s.cfg.Ledger.Vanished() > limit)
@@ -232,8 +241,8 @@ func (s *sweeper) suspended() bool {
 // Held says why the loop does nothing; empty while it acts.
 func (l *Loop) Held() string { return *l.sweeper.held.Load() }
 
-// relist takes over what other hands did to the records. Passes go on meanwhile, unless so many records vanish that the store must be
-// suspected.
+// relist takes over what other hands did to the records. Passes go on
+// meanwhile, unless so many records vanish that the store must be suspected.
 func (s *sweeper) relist(ctx context.Context) error {
 	live := 0
 	for _, r := range s.cfg.Ledger.Instances() {
@@ -260,12 +269,14 @@ func (s *sweeper) relist(ctx context.Context) error {
 	return nil
 }
 
-// absorb takes over what a census saw and returns the VMs to be asked about one by one.
+// absorb takes over what a census saw and returns the VMs to be asked about one
+// by one.
 func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) []provider.Ref {
 	now := time.Now()
 	for _, p := range c.present {
 		s.observed.see(p.record, answer{vm: p.vm, found: true, asked: asked}, now)
-		// The VM of a pending record may be half made: its create is repeated, which completes it and answers with it.
+		// The VM of a pending record may be half made: its create is repeated,
+		// which completes it and answers with it.
 		if p.record.Provider.ID == "" && p.record.Phase != fleet.Pending {
 			// It registered although its create's answer was never written down.
 			s.work(ctx, p.record.GroupKey(), p.record.ID, now, func() error { return s.records.adopt(ctx, p.record.ID, p.vm) })
@@ -274,7 +285,8 @@ func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) []provi
 	underWay := s.creates.underWay()
 	var suspects []provider.Ref
 	for _, r := range c.missing {
-		// A create under way, or to be repeated, answers for itself; the end of one that is being deleted is polled for.
+		// A create under way, or to be repeated, answers for itself; the end of
+		// one that is being deleted is polled for.
 		unmade := r.Phase == fleet.Pending && r.Provider.ID == ""
 		if !unmade && r.Phase != fleet.Deleting && !underWay[r.ID] {
 			suspects = append(suspects, refOf(r))
@@ -283,7 +295,8 @@ func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) []provi
 	return s.turn(suspects)
 }
 
-// maxSuspects is how many VMs one sweep asks about one by one. The next goes on where it ended.
+// maxSuspects is how many VMs one sweep asks about one by one. The next goes on
+// where it ended.
 const maxSuspects = 200
 
 func (s *sweeper) turn(suspects []provider.Ref) []provider.Ref {

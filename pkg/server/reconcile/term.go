@@ -12,8 +12,9 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// term is what the parts of a loop share: the ports, what was observed, the schedule of passes, the workers, and the place where errors
-// end. It decides nothing.
+// term is what the parts of a loop share: the ports, what was observed, the
+// schedule of passes, the workers, and the place where errors end. It decides
+// nothing.
 type term struct {
 	cfg      Config
 	log      *slog.Logger
@@ -51,8 +52,9 @@ func (t *term) markAll() {
 	}
 }
 
-// work has a worker take one step of an instance's life, or, without an id, edit the group itself: one step at a time for each, and not
-// too soon after one that failed.
+// work has a worker take one step of an instance's life, or, without an id,
+// edit the group itself: one step at a time for each, and not too soon after
+// one that failed.
 func (t *term) work(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, now time.Time, step func() error) {
 	ok, notBefore := t.observed.begin(key, id, now)
 	if !ok {
@@ -84,7 +86,8 @@ func (r *reasoned) Unwrap() error { return r.error }
 
 func because(reason string, err error) error { return &reasoned{reason: reason, error: err} }
 
-// fail is where the errors of all workers end: the end of the term, nothing at all when it is over anyway, or a problem.
+// fail is where the errors of all workers end: the end of the term, nothing at
+// all when it is over anyway, or a problem.
 func (t *term) fail(ctx context.Context, err error, key fleet.GroupKey, id fleet.InstanceID) {
 	switch {
 	case err == nil || ctx.Err() != nil:

@@ -9,11 +9,13 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// view gathers everything that a decision about one group depends on, and whether the group is defined.
+// view gathers everything that a decision about one group depends on, and
+// whether the group is defined.
 //
-// The order matters: a worker takes its instance out of those being created, or ends its being busy, only after the ledger shows what it
-// did. So the creates are read before the ledger, and the ledger while nothing can end its being busy: an instance can be seen twice here
-// but never missed.
+// The order matters: a worker takes its instance out of those being created, or
+// ends its being busy, only after the ledger shows what it did. So the creates
+// are read before the ledger, and the ledger while nothing can end its being
+// busy: an instance can be seen twice here but never missed.
 func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	g, defined := l.cfg.Groups.Group(key)
 	g.Key = key
@@ -22,8 +24,10 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	instances, again := l.observed.join(l.cfg.Ledger, key, begun, now)
 	for n := range instances {
 		i := &instances[n]
-		// A record that an idempotency key names is wanted whenever it lands: a tombstone would make the key name a dead instance before
-		// the caller was answered. Nothing has acted on it, and its id makes no second one.
+		// A record that an idempotency key names is wanted whenever it lands: a
+		// tombstone would make the key name a dead instance before the caller
+		// was answered. Nothing has acted on it, and its id makes no second
+		// one.
 		i.Stray = !i.Busy && i.Phase == fleet.Pending && i.RequestKey == "" && i.Epoch < l.cfg.Fence.Epoch() && !l.resumable[i.ID]
 	}
 	l.schedule.markAt(key, again)
@@ -33,8 +37,9 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	}, defined
 }
 
-// join returns a group's records, and the creates that have begun and are not recorded yet, with what is known beyond them, in the order
-// of their ids; and when a step is due again that failed.
+// join returns a group's records, and the creates that have begun and are not
+// recorded yet, with what is known beyond them, in the order of their ids; and
+// when a step is due again that failed.
 func (o *observations) join(l Ledger, key fleet.GroupKey, begun []fleet.Instance, now time.Time) (all []plan.Instance, again time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

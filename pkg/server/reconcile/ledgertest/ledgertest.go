@@ -1,5 +1,6 @@
-// Package ledgertest is the contract of reconcile.Ledger as a test suite. It runs on the ledger of the shard, and on the
-// double that the tests of the loop use, so that the two can't drift apart.
+// Package ledgertest is the contract of reconcile.Ledger as a test suite. It
+// runs on the ledger of the shard, and on the double that the tests of the loop
+// use, so that the two can't drift apart.
 package ledgertest
 
 import (
@@ -16,9 +17,11 @@ import (
 
 // Store is what ledgers are kept in, empty at first.
 type Store interface {
-	// Lead begins a term, which ends the one before, and returns its ledger, which knows all that is stored.
+	// Lead begins a term, which ends the one before, and returns its ledger,
+	// which knows all that is stored.
 	Lead(t *testing.T) reconcile.Ledger
-	// Place stores a pending record, Take removes one and Spoil makes one unreadable, all behind the ledgers' backs.
+	// Place stores a pending record, Take removes one and Spoil makes one
+	// unreadable, all behind the ledgers' backs.
 	Place(t *testing.T, i fleet.Instance)
 	Take(t *testing.T, i fleet.Instance)
 	Spoil(t *testing.T, i fleet.Instance)
@@ -71,7 +74,8 @@ func move(to fleet.Phase) func(*fleet.Instance) error {
 	return func(i *fleet.Instance) error { i.Phase = to; return nil }
 }
 
-// expect fails unless the ledger shows exactly these instances, in every way, in these phases.
+// expect fails unless the ledger shows exactly these instances, in every way,
+// in these phases.
 func expect(t *testing.T, l reconcile.Ledger, want map[fleet.InstanceID]fleet.Phase) {
 	t.Helper()
 	for how, all := range map[string][]fleet.Instance{"Instances": l.Instances(), "Group": l.Group(group())} {
@@ -115,7 +119,8 @@ func create(t *testing.T, s Store) {
 	}
 }
 
-// lostReply: whatever the error says, a record that landed is there after a Relist at the latest.
+// lostReply: whatever the error says, a record that landed is there after a
+// Relist at the latest.
 func lostReply(t *testing.T, s Store) {
 	l := s.Lead(t)
 	s.LoseReply()
@@ -150,7 +155,8 @@ func update(t *testing.T, s Store) {
 	}
 }
 
-// refused: a change that fails, or that the life of an instance does not have, writes nothing.
+// refused: a change that fails, or that the life of an instance does not have,
+// writes nothing.
 func refused(t *testing.T, s Store) {
 	l := s.Lead(t)
 	a := created(t, l, 1)
