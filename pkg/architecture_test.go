@@ -284,6 +284,36 @@ func TestContributing(t *testing.T) {
 	}
 }
 
+// TestLifeOfAnInstance: the files in which CONTRIBUTING.md tells the life of an
+// instance are there, and so few that they can be read in one sitting.
+func TestLifeOfAnInstance(t *testing.T) {
+	body, err := os.ReadFile("../CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(body), "\n## The life of an instance")
+	if !found {
+		t.Fatal("CONTRIBUTING.md does not tell the life of an instance")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	var files []string
+	for _, m := range backtick.FindAllStringSubmatch(section, -1) {
+		if !strings.HasSuffix(m[1], ".go") {
+			continue
+		}
+		if slices.Contains(files, m[1]) {
+			t.Errorf("%s is in the list twice", m[1])
+		}
+		files = append(files, m[1])
+		if info, err := os.Stat(filepath.Join("..", m[1])); err != nil || !info.Mode().IsRegular() {
+			t.Errorf("the life of an instance is said to pass through %s, which is not there", m[1])
+		}
+	}
+	if len(files) < 12 || len(files) > 22 {
+		t.Errorf("the life of an instance passes through %d files, want 12 to 22: %v", len(files), files)
+	}
+}
+
 // expand reads a name with one list in braces, as a shell does.
 func expand(name string) []string {
 	before, rest, ok := strings.Cut(name, "{")
