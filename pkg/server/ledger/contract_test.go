@@ -102,10 +102,3 @@ func (l led) Update(ctx context.Context, id fleet.InstanceID, change func(*fleet
 }
 
 func (l led) Remove(ctx context.Context, id fleet.InstanceID) error { return l.w.Remove(ctx, id) }
-
-func (l led) Malformed() (all []reconcile.Malformed) {
-	for _, m := range l.Ledger.Malformed() {
-		all = append(all, reconcile.Malformed{Key: m.Key, ID: m.ID, Err: m.Err})
-	}
-	return all
-}

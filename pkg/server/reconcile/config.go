@@ -44,11 +44,8 @@ type Ledger interface {
 	Vanished() int
 	// Malformed returns the objects in the place of records that can't be
 	// understood, in the order of their keys.
-	Malformed() []Malformed
+	Malformed() []fleet.Malformed
 }
-
-// Malformed is an object in the place of a record that can't be understood.
-type Malformed = fleet.Malformed
 
 // Fence is the term's right to act.
 type Fence interface {

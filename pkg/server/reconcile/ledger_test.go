@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
 var (
@@ -25,7 +24,7 @@ type bucket struct {
 	records   map[fleet.InstanceID]fleet.Instance
 	epoch     uint64 // of the term that may write
 	lists     int
-	malformed []reconcile.Malformed
+	malformed []fleet.Malformed
 	writes    int
 
 	latency time.Duration
@@ -292,7 +291,7 @@ func (l *ledger) Vanished() int {
 	return l.vanished
 }
 
-func (l *ledger) Malformed() []reconcile.Malformed {
+func (l *ledger) Malformed() []fleet.Malformed {
 	l.b.mu.Lock()
 	defer l.b.mu.Unlock()
 	return slices.Clone(l.b.malformed)
@@ -304,7 +303,7 @@ func (b *bucket) spoil(ids ...fleet.InstanceID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, id := range ids {
-		b.malformed = append(b.malformed, reconcile.Malformed{Key: "instance/one/" + string(id), ID: id, Err: errors.New("spoiled")})
+		b.malformed = append(b.malformed, fleet.Malformed{Key: "instance/one/" + string(id), ID: id, Err: errors.New("spoiled")})
 	}
 }
 

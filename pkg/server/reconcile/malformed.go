@@ -85,7 +85,7 @@ func (s *sweeper) reportMalformed() {
 	s.reported = reported
 }
 
-func problemOf(m Malformed) *fleet.Problem {
+func problemOf(m fleet.Malformed) *fleet.Problem {
 	outcome := "whatever VM it speaks of is left alone, and no VM without a record is deleted"
 	if m.ID != "" {
 		outcome = fmt.Sprintf("it and the VM of instance %s are left alone", m.ID)

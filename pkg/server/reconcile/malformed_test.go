@@ -57,7 +57,7 @@ func TestNoStrayIsDeletedBesideANamelessObject(t *testing.T) {
 		id, _ := s.newID("knd", time.Now())
 		stray := s.world.Plant(scope.Tags(fleet.Instance{ID: id, Tenant: web.Tenant, Group: web.Name}))
 		s.bucket.mu.Lock()
-		s.bucket.malformed = []reconcile.Malformed{{Key: "instance/one/x", Err: errors.New("no id")}}
+		s.bucket.malformed = []fleet.Malformed{{Key: "instance/one/x", Err: errors.New("no id")}}
 		s.bucket.mu.Unlock()
 		pass(20 * time.Minute)
 		if len(s.vmsOf(id)) != 1 || len(s.reported(reconcile.ReasonMalformed)) != 1 {
