@@ -97,16 +97,22 @@ func (f Folder) Settle() error {
 	if err != nil || c.Certificate == nil || !fit(c.Certificate, c.Next) {
 		return err
 	}
+	// The certificate's name first: a disk that kept the key's alone would be left
+	// with the certificate from before, whose key is gone.
+	if err := f.sync(); err != nil {
+		return err
+	}
 	if err := f.Rename(NextName, KeyName); err != nil {
 		return fmt.Errorf("store the certificate's key: %w", err)
 	}
 	return nil
 }
 
-// Lock implements Store.
+// Lock implements Store. Whoever holds it finds a pair on the disk: what an attempt
+// before has left half done is ended first.
 func (f Folder) Lock(context.Context) (unlock func(), held bool, err error) {
 	if !f.Shared {
-		return func() {}, true, nil
+		return func() {}, true, f.Settle()
 	}
 	lock, err := os.OpenFile(f.Path(lockName), os.O_CREATE|os.O_RDWR, keyMode)
 	if err != nil {
@@ -114,6 +120,10 @@ func (f Folder) Lock(context.Context) (unlock func(), held bool, err error) {
 	}
 	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
+		if err := f.Settle(); err != nil {
+			lock.Close()
+			return nil, false, err
+		}
 		return func() { lock.Close() }, true, nil
 	}
 	lock.Close()
@@ -138,7 +148,7 @@ func (f Folder) CheckVacant(cas []byte) error {
 	return nil
 }
 
-// Create makes the folder and writes an identity to it, or nothing of it.
+// Create makes the folder and writes an identity to it, durably, or nothing of it.
 func (f Folder) Create(c Contents) error {
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
 		return fmt.Errorf("make the identity folder: %w", err)
@@ -161,7 +171,7 @@ func (f Folder) Create(c Contents) error {
 		}
 		return fmt.Errorf("write identity: %w", err)
 	}
-	return nil
+	return f.sync()
 }
 
 // writeNew writes a file that must not be there yet, whole or not at all.
@@ -171,7 +181,7 @@ func writeNew(path string, text []byte, mode fs.FileMode) error {
 		return err
 	}
 	_, err = file.Write(text)
-	if err = errors.Join(err, file.Close()); err != nil {
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		os.Remove(path)
 	}
 	return err

@@ -181,6 +181,39 @@ func (s *server) another(t *testing.T, i *identity.Issued) error {
 	return err
 }
 
+// TestAnotherClientMovedIn: what a process renews is its own. Another client's
+// identity, which was put into its place meanwhile, is left as it is.
+func TestAnotherClientMovedIn(t *testing.T) {
+	for name, store := range map[string]identity.Store{"folder": newFolder(t), "memory": &memory{}} {
+		s := newServer(t)
+		id := open(t, holding(t, s.Authority, store))
+		key := identitytest.NewKey(t)
+		text, err := pki.EncodePrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		public, err := pki.EncodePublicKey(pki.PublicKey(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		issued, err := s.IssueTo("opr01h455vb4pex5vsknk084sn02r", string(public))
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs := identity.Contents{CAs: []byte(issued.CAs), Certificate: []byte(issued.Certificate), Key: text}
+		if err := errors.Join(store.Stage(t.Context(), text), store.Promote(t.Context(), theirs)); err != nil {
+			t.Fatal(err)
+		}
+		before := mustLoad(t, store)
+		if err := id.Renew(t.Context(), s.ask); !errors.As(err, new(*identity.LocalError)) || len(s.keys) > 0 {
+			t.Errorf("%s: %v, asked %d times", name, err, len(s.keys))
+		}
+		if after := mustLoad(t, store); !reflect.DeepEqual(after, before) {
+			t.Errorf("%s: the other's identity was changed", name)
+		}
+	}
+}
+
 // TestRenewedByAnother: what another process has put into the store is taken over
 // without asking, and while it is at it nobody asks.
 func TestRenewedByAnother(t *testing.T) {
@@ -199,7 +232,7 @@ func TestRenewedByAnother(t *testing.T) {
 	}
 	unlock()
 
-	// What is not this client's, or no pair, is replaced by its own.
+	// What is nobody's, or no pair, is replaced by its own.
 	held := one.Certificate()
 	for _, spoil := range []func(){
 		func() { store.Certificate = []byte("x") },

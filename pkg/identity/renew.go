@@ -36,7 +36,9 @@ func (i *Identity) Obtain(ctx context.Context, ask Ask) (err error) {
 
 // Renew makes one attempt to replace the certificate by another one, for another
 // key, which all attempts share until one succeeds. What another process has
-// renewed is taken from the store instead; ErrHeld while that one is at it.
+// renewed is taken from the store instead; ErrHeld while that one is at it. What
+// the store holds for another client is left alone, and is a LocalError: its key
+// could not be had again.
 func (i *Identity) Renew(ctx context.Context, ask Ask) error {
 	if i.Certificate() == nil {
 		return fmt.Errorf("%s %w", CertificateName, ErrMissing)
@@ -53,6 +55,9 @@ func (i *Identity) Renew(ctx context.Context, ask Ask) error {
 	if err != nil {
 		return &LocalError{err}
 	}
+	if i.holdsAnother(stored) {
+		return &LocalError{errors.New("the store holds the identity of another client now")}
+	}
 	if i.adopt(stored) && !i.Due() {
 		return nil
 	}
@@ -63,6 +68,12 @@ func (i *Identity) Renew(ctx context.Context, ask Ask) error {
 		}
 	}
 	return i.exchange(ctx, ask, key, i.Certificate())
+}
+
+// holdsAnother reports whether the certificate in the store is another client's.
+func (i *Identity) holdsAnother(stored Contents) bool {
+	cert, err := pki.ParseCertificate(stored.Certificate)
+	return err == nil && (len(cert.URIs) != 1 || sameClient(cert, i.Certificate()) != nil)
 }
 
 // adopt takes over a certificate of the same client that is in the store and not

@@ -158,7 +158,8 @@ func (g *groups) begin(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// maxConflicts is how often an edit is tried that other writes come before. Nobody but this leader is to write there, so that is plenty.
+// maxConflicts is how often an edit is tried that other writes come before. Nobody
+// but this leader is to write there, so that is plenty.
 const maxConflicts = 6
 
 // conflictBackoff is how long it waits in between.

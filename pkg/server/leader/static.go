@@ -128,10 +128,13 @@ func (c *Static) text(ctx context.Context) (object.Object, *config.Shard, error)
 // check adds to what Parse says of a static config what it can't know. The error
 // lists everything that is wrong, as Problems.
 func (c *Static) check(shard *config.Shard, err error) (*config.Shard, error) {
+	if err == nil {
+		err = c.Check(shard)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return shard, c.Check(shard)
+	return shard, nil
 }
 
 func problemsOf(err error) config.Problems {
