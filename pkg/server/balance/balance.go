@@ -105,6 +105,14 @@ func (b *Balancer) targetsOf(g fleet.Group) map[string]string {
 	return targetsOf(g, b.cfg.Targets())
 }
 
+// Idle reports whether there is nothing for Update to do for a group, which is so for
+// most groups of most shards.
+func (b *Balancer) Idle(g fleet.Group) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(g.LoadBalancers) == 0 && len(b.statuses[g.Key]) == 0 && !b.troubled[g.Key]
+}
+
 // Update takes the next steps for a group's instances. It returns when it is to
 // be called again although nothing has changed; zero: not at all. An undefined
 // group, one that can't be read and one that is to go say nothing of their load

@@ -37,6 +37,9 @@ func newBalancer(t *term) *balance.Balancer {
 
 // balance has the instances of a group registered and deregistered as its view says.
 func (l *Loop) balance(ctx context.Context, v plan.View, defined bool) {
+	if l.balancer.Idle(v.Group) {
+		return
+	}
 	members := make([]balance.Member, len(v.Instances))
 	for n, i := range v.Instances {
 		members[n] = memberOf(i)

@@ -307,7 +307,21 @@ func (b *bucket) spoil(ids ...fleet.InstanceID) {
 	}
 }
 
+// mend puts a spoiled record back, and into a ledger as if that had listed it.
+func (b *bucket) mend(in *ledger, r fleet.Instance) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.records[r.ID] = r.Clone()
+	b.malformed = slices.DeleteFunc(b.malformed, func(m fleet.Malformed) bool { return m.ID == r.ID })
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.records[r.ID] = r.Clone()
+}
+
 func (l *ledger) Relist(ctx context.Context) (appeared, vanished []fleet.InstanceID, err error) {
+	l.mu.Lock()
+	l.vanished = 0
+	l.mu.Unlock()
 	if err := wait(ctx, l.b.latency); err != nil {
 		return nil, nil, err
 	}
@@ -326,7 +340,6 @@ func (l *ledger) Relist(ctx context.Context) (appeared, vanished []fleet.Instanc
 			l.records[id] = r.Clone()
 		}
 	}
-	l.vanished = 0
 	for id, r := range l.records {
 		if _, ok := l.b.records[id]; !ok {
 			vanished = append(vanished, id)

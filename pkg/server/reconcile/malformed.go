@@ -57,17 +57,15 @@ func (s *sweeper) claim(vms []provider.VM) {
 	}
 }
 
-// filled is how many places of a group claimed VMs fill. One whose record can
-// be read again fills none of them.
-func (s *sweeper) filled(key fleet.GroupKey) int {
+// filled is how many places of a group claimed VMs fill. One of which there is a
+// record, because it can be read again, fills none of them.
+func (s *sweeper) filled(key fleet.GroupKey, recorded func(fleet.InstanceID) bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
 	for id, of := range s.claimed {
-		if of == key {
-			if _, ok := s.cfg.Ledger.Get(id); !ok {
-				n++
-			}
+		if of == key && !recorded(id) {
+			n++
 		}
 	}
 	return n

@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +46,51 @@ func TestVMOfAMalformedRecordIsLeftAlone(t *testing.T) {
 		if len(s.running(web)) != 0 || !s.isAlive(ids[1]) || !s.isAlive(ids[2]) {
 			t.Errorf("want just the two that nobody can speak for: %s", s.dump())
 		}
+	})
+}
+
+// mending is a ledger of which something can be done right before a group's records
+// are read.
+type mending struct {
+	reconcile.Ledger
+	before atomic.Pointer[func()]
+}
+
+func (m *mending) Group(key fleet.GroupKey) []fleet.Instance {
+	if mend := m.before.Swap(nil); mend != nil {
+		(*mend)()
+	}
+	return m.Ledger.Group(key)
+}
+
+// A record that becomes readable while a group is decided about is one instance of
+// it, and fills no place beside.
+func TestRecordThatIsMendedDuringAPass(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.size(web, 3)
+		s.lead()
+		pass(3 * time.Minute)
+		ids := s.expectRunning(web, 3)
+		if err := s.stop(); err != nil {
+			t.Fatal(err)
+		}
+		good, _ := s.bucket.get(ids[0])
+		s.bucket.spoil(ids[0])
+		m := &mending{}
+		s.adjust = func(c *reconcile.Config) { m.Ledger, c.Ledger = c.Ledger, m }
+		s.lead()
+		pass(5 * time.Second) // the silence of the agent without a record does not count yet
+		if n := len(s.running(web)); n != 2 {
+			t.Fatalf("%d run beside the one that a spoiled record speaks of", n)
+		}
+		mend := func() { s.bucket.mend(s.term.ledger, good) }
+		m.before.Store(&mend)
+		s.term.Kick(web)
+		pass(5 * time.Second)
+		if c, d := len(s.world.Calls(fake.OpCreate)), len(s.world.Calls(fake.OpDelete)); c != 3 || d != 0 || m.before.Load() != nil {
+			t.Errorf("%d creates and %d deletes, want 3 and none: %s", c, d, s.dump())
+		}
+		s.expectRunning(web, 3)
 	})
 }
 

@@ -96,13 +96,14 @@ func (s *sweeper) atSize(key fleet.GroupKey) bool {
 	if !defined || g.Removed {
 		return true
 	}
-	running := 0
+	running, recorded := 0, map[fleet.InstanceID]bool{}
 	for _, r := range s.cfg.Ledger.Group(key) {
+		recorded[r.ID] = true
 		if r.Phase == fleet.Running && !r.OnDemand && !dead(s.observed.get(r.ID).vm) {
 			running++
 		}
 	}
-	return running >= g.Size-s.filled(key)
+	return running >= g.Size-s.filled(key, func(id fleet.InstanceID) bool { return recorded[id] })
 }
 
 // removeOrphans has workers delete what a sweep doomed. One that is still being

@@ -202,6 +202,9 @@ func (p *poller) answered(ctx context.Context, q *questions, answers []answer) {
 	for _, a := range answers {
 		r, ok := p.cfg.Ledger.Get(a.id)
 		if !ok {
+			p.mu.Lock()
+			delete(p.asked, a.id)
+			p.mu.Unlock()
 			continue
 		}
 		if a.err != nil {

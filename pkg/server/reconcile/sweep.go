@@ -251,6 +251,7 @@ func (s *sweeper) relist(ctx context.Context) error {
 		}
 	}
 	s.limit.Store(int64(orphanLimit(live)))
+	stale := s.suspended() // by the count of the listing before, until the ledger begins anew
 	began := time.Now()
 	appeared, vanished, err := s.cfg.Ledger.Relist(ctx)
 	for _, id := range vanished {
@@ -264,6 +265,8 @@ func (s *sweeper) relist(ctx context.Context) error {
 	s.creates.relisted(began)
 	if len(appeared)+len(vanished) > 0 {
 		s.log.Warn("records changed by another hand", slog.Int("appeared", len(appeared)), slog.Int("vanished", len(vanished)))
+	}
+	if stale || len(appeared)+len(vanished) > 0 {
 		s.markAll()
 	}
 	return nil
@@ -278,8 +281,13 @@ func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) []provi
 		// The VM of a pending record may be half made: its create is repeated,
 		// which completes it and answers with it.
 		if p.record.Provider.ID == "" && p.record.Phase != fleet.Pending {
-			// It registered although its create's answer was never written down.
-			s.work(ctx, p.record.GroupKey(), p.record.ID, now, func() error { return s.records.adopt(ctx, p.record.ID, p.vm) })
+			// It registered although its create's answer was never written down. Each
+			// sweep tries, and says when that fails.
+			key, id := p.record.GroupKey(), p.record.ID
+			s.work(ctx, key, id, now, func() error {
+				s.fail(ctx, s.records.adopt(ctx, id, p.vm), key, id)
+				return nil
+			})
 		}
 	}
 	underWay := s.creates.underWay()

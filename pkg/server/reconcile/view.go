@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +20,6 @@ import (
 func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	g, defined := l.cfg.Groups.Group(key)
 	g.Key = key
-	g.Size = max(0, g.Size-l.sweeper.filled(key))
 	begun, notBefore := l.launcher.of(g)
 	instances, again := l.observed.join(l.cfg.Ledger, key, begun, now)
 	for n := range instances {
@@ -30,6 +30,12 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 		// one.
 		i.Stray = !i.Busy && i.Phase == fleet.Pending && i.RequestKey == "" && i.Epoch < l.cfg.Fence.Epoch() && !l.resumable[i.ID]
 	}
+	// After the records: one that becomes readable meanwhile must not count as an
+	// instance and fill a place beside it.
+	g.Size = max(0, g.Size-l.sweeper.filled(key, func(id fleet.InstanceID) bool {
+		_, shown := slices.BinarySearchFunc(instances, id, func(i plan.Instance, id fleet.InstanceID) int { return cmp.Compare(i.ID, id) })
+		return shown
+	}))
 	l.schedule.markAt(key, again)
 	return plan.View{
 		Now: now, Group: g, Settings: l.cfg.Groups.Settings(), Instances: instances,
