@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/rpc"
@@ -22,34 +24,51 @@ func over(e, o Endpoints) Endpoints {
 	}
 }
 
-// settleAddresses works out what others are told to dial and what the server's
+// addresses are where this server listens, and what follows from that.
+type addresses struct {
+	bind       Endpoints
+	advertised Endpoints
+	instances  struct{ Registration, Agent []string } // what new instances are given
+	dns        []string                               // what the server's certificate names
+	ips        []netip.Addr                           // likewise
+}
+
+// settle works out what others are told to dial and what the server's
 // certificate has to name. It runs once for the names, before anything is
 // bound, and once more when the ports are known. A flag that overrides a bound
 // address also overrides what is advertised for it.
-func (s *Server) settleAddresses(ctx context.Context) (err error) {
-	host := s.cfg.AdvertiseHost
+func (a *addresses) settle(ctx context.Context, cfg Config, shard *config.Shard) (err error) {
+	host := cfg.AdvertiseHost
 	if host == "" {
 		host = primaryAddress(ctx)
 	}
-	s.advertised, err = advertise(s.bind, over(s.boot.Server.Advertise, s.cfg.Bind), host)
+	a.advertised, err = advertise(a.bind, over(shard.Server.Advertise, cfg.Bind), host)
 	if err != nil {
 		return err
 	}
-	network := s.boot.Server.LeaderNetwork
+	network := shard.Server.LeaderNetwork
 	var leader []string
 	for _, ip := range []string{network.IPv4, network.IPv6} {
 		if ip != "" {
 			leader = append(leader, ip)
 		}
 	}
-	if s.instances.Registration, err = instanceAddrs(s.cfg.InstanceRegistrationAddrs, leader, s.advertised.Registration, host); err != nil {
+	if a.instances.Registration, err = instanceAddrs(cfg.InstanceRegistrationAddrs, leader, a.advertised.Registration, host); err != nil {
 		return fmt.Errorf("--instance-registration-addrs: %w", err)
 	}
-	if s.instances.Agent, err = instanceAddrs(s.cfg.InstanceAgentAddrs, leader, s.advertised.Agent, host); err != nil {
+	if a.instances.Agent, err = instanceAddrs(cfg.InstanceAgentAddrs, leader, a.advertised.Agent, host); err != nil {
 		return fmt.Errorf("--instance-agent-addrs: %w", err)
 	}
-	s.dnsNames, s.ownAddresses, err = names(s.advertised, append(leader, host))
+	a.dns, a.ips, err = names(a.advertised, append(leader, host))
 	return err
+}
+
+// reservedAddr reports whether an address is one of this server's or the leader's.
+func (a *addresses) reservedAddr(ip netip.Addr) bool { return slices.Contains(a.ips, ip) }
+
+// reservedName reports whether a host name is one of this server's.
+func (a *addresses) reservedName(name string) bool {
+	return slices.ContainsFunc(a.dns, func(own string) bool { return strings.EqualFold(own, name) })
 }
 
 // advertise tells what others should dial, given what is bound and what the
@@ -72,9 +91,7 @@ func advertise(bind, configured Endpoints, host string) (Endpoints, error) {
 		if err != nil {
 			return Endpoints{}, fmt.Errorf("server.bind.%s: %.80q is not host:port", e.name, e.bind)
 		}
-		if e.configured == "" {
-			e.configured = e.bind
-		}
+		e.configured = cmp.Or(e.configured, e.bind)
 		h, port, err := net.SplitHostPort(e.configured)
 		if err != nil {
 			return Endpoints{}, fmt.Errorf("server.advertise.%s: %.80q is not host:port", e.name, e.configured)

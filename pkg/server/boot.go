@@ -25,7 +25,7 @@ func (s *Server) bootUntilReady(ctx context.Context) error {
 		if last == nil || errors.As(last, new(fatal)) {
 			return last
 		}
-		wait := s.cfg.Times.BootRetry + s.jitter(s.cfg.Times.BootRetry/2+1)
+		wait := s.cfg.Times.BootRetry + s.cfg.jitter(s.cfg.Times.BootRetry/2+1)
 		s.cfg.Logger.Error("can't start yet", slog.Any("error", last), slog.Duration("retry_in", wait))
 		s.ready.NotReady("not ready: " + leader.PartOf(last))
 		_ = retry.Wait(ctx, wait) // fails when ctx ends, which ends the loop
@@ -50,8 +50,8 @@ func (s *Server) bootOnce(ctx context.Context, last error) error {
 	}{
 		{"object storage", s.probeStore},
 		{leader.PartConfig, s.readBootConfig},
-		{"cluster secrets", s.openTrust},
-		{"provider", s.openProvider},
+		{"cluster secrets", func(ctx context.Context) error { return s.trust.open(ctx, s.boot.Cluster, s.store) }},
+		{"provider", func(context.Context) error { return s.provider.open(s.cfg, s.boot) }},
 		{leader.PartLedger, s.openLedger},
 		{"addresses", s.openServices},
 	} {
@@ -90,8 +90,8 @@ func (s *Server) readBootConfig(ctx context.Context) error {
 	for _, field := range leader.Ineffective(s.boot) {
 		s.cfg.Logger.Warn("a part of the config has no effect in this version", slog.String("field", field))
 	}
-	s.bind = over(s.boot.Server.Bind, s.cfg.Bind)
-	return s.settleAddresses(ctx)
+	s.addresses.bind = over(s.boot.Server.Bind, s.cfg.Bind)
+	return s.addresses.settle(ctx, s.cfg, s.boot)
 }
 
 // readConcurrency bounds the reads of records under way at a cold start.
@@ -101,7 +101,7 @@ func (s *Server) openLedger(ctx context.Context) (err error) {
 	if s.ledger == nil { // else an attempt before opened it: what it has read it keeps
 		s.ledger, err = ledger.Open(ledger.Config{
 			Store: s.store, Shard: s.cfg.Shard, Writer: s.holder,
-			CachePath: s.cachePath(), Concurrency: readConcurrency, Logger: s.cfg.Logger,
+			CachePath: s.cfg.cachePath(), Concurrency: readConcurrency, Logger: s.cfg.Logger,
 		})
 		if err != nil {
 			return fmt.Errorf("open the ledger: %w", err)
@@ -112,11 +112,11 @@ func (s *Server) openLedger(ctx context.Context) (err error) {
 }
 
 // cachePath is the file that records are cached in; empty: none.
-func (s *Server) cachePath() string {
-	if s.cfg.CacheDir == "" {
+func (c Config) cachePath() string {
+	if c.CacheDir == "" {
 		return ""
 	}
-	return filepath.Join(s.cfg.CacheDir, "db", "nstance.db")
+	return filepath.Join(c.CacheDir, "db", "nstance.db")
 }
 
 // openServices opens the addresses, campaigns for nothing yet, and serves
@@ -135,11 +135,11 @@ func (s *Server) openServices(ctx context.Context) error {
 }
 
 func (s *Server) useListeners(ctx context.Context, listeners *listeners) (err error) {
-	if err := s.moveHealth(ctx); err != nil {
+	if err := s.health.move(ctx, s.addresses.bind.Health); err != nil {
 		return fatal{err}
 	}
-	s.bind = listeners.endpoints(s.health.addr)
-	if err := s.settleAddresses(ctx); err != nil {
+	s.addresses.bind = listeners.endpoints(s.health.addr)
+	if err := s.addresses.settle(ctx, s.cfg, s.boot); err != nil {
 		return err
 	}
 	if err := s.openElector(); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 func (s *Server) openElector() error {
-	a := s.advertised
+	a := s.addresses.advertised
 	var err error
 	s.elector, err = election.New(election.Config{
 		Store: s.bare, Key: "leader/" + s.cfg.Shard + ".json", Holder: s.holder,
@@ -24,8 +24,8 @@ func (s *Server) openElector() error {
 			return s.ledger.HighestEpoch() + 1, err
 		},
 		Probe: s.couldLead, Needs: s.needs,
-		Peers:  peers{s.tls, s.cfg.Shard, s.cfg.Dial},
-		Jitter: s.jitter,
+		Peers:  peers{s.trust.tls, s.cfg.Shard, s.cfg.Dial},
+		Jitter: s.cfg.jitter,
 		Logger: s.cfg.Logger,
 	})
 	return err
@@ -71,9 +71,9 @@ func (p peers) dialer(addr string) (election.Dialer, error) {
 
 // uniform draws from [0, 1), evenly enough for waits; without randomness to be had
 // it is 0.
-func (s *Server) uniform() float64 {
+func (c Config) uniform() float64 {
 	var b [8]byte
-	if _, err := io.ReadFull(s.cfg.Random, b[:]); err != nil {
+	if _, err := io.ReadFull(c.Random, b[:]); err != nil {
 		return 0
 	}
 	return float64(binary.BigEndian.Uint64(b[:])>>11) / (1 << 53)
@@ -81,6 +81,6 @@ func (s *Server) uniform() float64 {
 
 // jitter draws from [0, most), so that servers which fail together don't try
 // again together.
-func (s *Server) jitter(most time.Duration) time.Duration {
-	return time.Duration(s.uniform() * float64(max(0, most)))
+func (c Config) jitter(most time.Duration) time.Duration {
+	return time.Duration(c.uniform() * float64(max(0, most)))
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -58,9 +59,7 @@ func (r *Readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	ready, reason, note := r.ready, r.reason, r.note
 	r.mu.Unlock()
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if reason == "" {
-		reason = "starting"
-	}
+	reason = cmp.Or(reason, "starting")
 	if note != "" {
 		reason += "; " + note
 	}
@@ -72,45 +71,38 @@ func (r *Readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 // healthEndpoint shows readiness on an address.
 type healthEndpoint struct {
+	cfg   Config
+	ready *Readiness
 	asked string // as configured
 	addr  string // as bound
 	http  *http.Server
 }
 
-// openHealth shows readiness before anything else is known.
-func (s *Server) openHealth(ctx context.Context) (err error) {
-	addr := s.cfg.Bind.Health
-	if addr == "" {
-		addr = DefaultHealthAddr
-	}
-	s.health, err = s.showHealth(ctx, "--health-addr", addr)
-	return err
+// open shows readiness before anything else is known.
+func (h *healthEndpoint) open(ctx context.Context) error {
+	return h.show(ctx, "--health-addr", cmp.Or(h.cfg.Bind.Health, DefaultHealthAddr))
 }
 
-// moveHealth goes on at the address that the config says, if it is another one.
-func (s *Server) moveHealth(ctx context.Context) error {
-	if s.bind.Health == s.health.asked {
+// move goes on at the address that the config says, if it is another one.
+func (h *healthEndpoint) move(ctx context.Context, addr string) error {
+	if addr == h.asked {
 		return nil
 	}
-	s.health.close()
-	moved, err := s.showHealth(ctx, "server.bind.health_addr", s.bind.Health)
+	h.close()
+	return h.show(ctx, "server.bind.health_addr", addr)
+}
+
+func (h *healthEndpoint) show(ctx context.Context, field, addr string) error {
+	l, err := h.cfg.open(ctx, field, addr, rpc.ProbeConns())
 	if err != nil {
 		return err
 	}
-	s.health = moved
-	return nil
-}
-
-func (s *Server) showHealth(ctx context.Context, field, addr string) (*healthEndpoint, error) {
-	l, err := s.open(ctx, field, addr, rpc.ProbeConns())
-	if err != nil {
-		return nil, err
-	}
-	srv := rpc.NewProbeServer(&s.ready, slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug))
+	srv := rpc.NewProbeServer(h.ready, slog.NewLogLogger(h.cfg.Logger.Handler(), slog.LevelDebug))
 	srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	// It ends with close, and when the listener breaks a probe says so best.
 	go func() { _ = srv.Serve(l) }()
-	return &healthEndpoint{asked: addr, addr: l.Addr().String(), http: srv}, nil
+	h.asked, h.addr, h.http = addr, l.Addr().String(), srv
+	return nil
 }
 
 func (h *healthEndpoint) close() { _ = h.http.Close() }

@@ -50,7 +50,7 @@ func (s *Server) lead(ctx context.Context, fence *election.Term) error {
 		}
 		s.cfg.Logger.Error("can't take over yet", slog.Any("error", err))
 		s.ready.Ready("leading, but waiting: " + leader.PartOf(err))
-		if retry.Wait(ctx, takeOverBackoff().Draw(failures+1, s.uniform)) != nil {
+		if retry.Wait(ctx, takeOverBackoff().Draw(failures+1, s.cfg.uniform)) != nil {
 			return nil
 		}
 	}
@@ -58,11 +58,12 @@ func (s *Server) lead(ctx context.Context, fence *election.Term) error {
 
 func (s *Server) leaderConfig(fence *election.Term) leader.Config {
 	return leader.Config{
-		Fence: fence, Ledger: s.ledger, Static: s.static, Boot: s.boot, Writer: s.holder, Store: s.store, Operators: s.bare, Secrets: s.secrets,
-		Provider: s.provider, Network: s.network, Listing: s.listing,
-		CA: s.trust.CA, Bundle: s.bundle, NonceKey: s.trust.NonceKey, Instances: s.instances, OperatorAddr: s.advertised.Operator,
+		Fence: fence, Ledger: s.ledger, Static: s.static, Boot: s.boot, Writer: s.holder, Store: s.store, Operators: s.bare,
+		Provider: s.provider.Provider, Network: s.provider.network, Listing: s.listing,
+		Secrets: s.trust.sealed, CA: s.trust.CA, Bundle: s.trust.bundle, NonceKey: s.trust.NonceKey,
+		Instances: s.addresses.instances, OperatorAddr: s.addresses.advertised.Operator,
 		Running: s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text }, Cut: s.services.agents.Cut,
-		ConfigLook: s.cfg.Times.ConfigLook, Now: s.cfg.Now, Random: s.cfg.Random, Uniform: s.uniform, Logger: s.cfg.Logger,
+		ConfigLook: s.cfg.Times.ConfigLook, Now: s.cfg.Now, Random: s.cfg.Random, Uniform: s.cfg.uniform, Logger: s.cfg.Logger,
 	}
 }
 

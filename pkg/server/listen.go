@@ -21,17 +21,17 @@ func (s *Server) listen(ctx context.Context) (*listeners, error) {
 		to               *net.Listener
 		conns            rpc.Conns
 	}{
-		{"election", flags.Election, s.bind.Election, &out.election, rpc.PeerConns()},
-		{"registration", flags.Registration, s.bind.Registration, &out.registration, rpc.RegistrationConns()},
-		{"operator", flags.Operator, s.bind.Operator, &out.operator, rpc.Conns{}},
-		{"agent", flags.Agent, s.bind.Agent, &out.agent, rpc.Conns{}},
+		{"election", flags.Election, s.addresses.bind.Election, &out.election, rpc.PeerConns()},
+		{"registration", flags.Registration, s.addresses.bind.Registration, &out.registration, rpc.RegistrationConns()},
+		{"operator", flags.Operator, s.addresses.bind.Operator, &out.operator, rpc.Conns{}},
+		{"agent", flags.Agent, s.addresses.bind.Agent, &out.agent, rpc.Conns{}},
 	} {
 		field := "server.bind." + l.name + "_addr"
 		if l.flag != "" {
 			field = "--" + l.name + "-addr"
 		}
 		l.conns.Handshakes = s.handshakes
-		opened, err := s.open(ctx, field, l.addr, l.conns)
+		opened, err := s.cfg.open(ctx, field, l.addr, l.conns)
 		if err != nil {
 			out.close()
 			return nil, err
@@ -42,11 +42,11 @@ func (s *Server) listen(ctx context.Context) (*listeners, error) {
 }
 
 // open opens one address. The error begins with field, which has the address.
-func (s *Server) open(ctx context.Context, field, addr string, limits rpc.Conns) (net.Listener, error) {
-	if s.cfg.Listen == nil {
+func (c Config) open(ctx context.Context, field, addr string, limits rpc.Conns) (net.Listener, error) {
+	if c.Listen == nil {
 		return rpc.Listen(ctx, field, addr, limits)
 	}
-	l, err := s.cfg.Listen(ctx, addr)
+	l, err := c.Listen(ctx, addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", field, err)
 	}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/nstance/nstance/pkg/config"
@@ -10,53 +9,53 @@ import (
 	"github.com/nstance/nstance/pkg/provider/process"
 )
 
-func (s *Server) scope() provider.Scope {
-	return provider.Scope{ClusterID: s.boot.Cluster.ID, Shard: s.cfg.Shard}
+// openedProvider is a provider, and the part of it that moves the leader's address
+// where it has one.
+type openedProvider struct {
+	provider.Provider
+	network provider.LeaderNetwork // nil: no address follows the leader
 }
 
-// closeProvider lets go of what the provider holds; instances live on.
-func (s *Server) closeProvider() {
-	if c, ok := s.provider.(interface{ Close() }); ok {
-		c.Close()
-	}
-	s.provider = nil
-}
-
-// openProvider opens the provider that the config names, and the part of it
-// that moves the leader's address where it has one.
-func (s *Server) openProvider(context.Context) error {
-	s.closeProvider() // an attempt's before
-	s.network = nil
-	opened, err := s.newProvider()
+// open opens the provider that the config names.
+func (p *openedProvider) open(cfg Config, shard *config.Shard) error {
+	p.close() // an attempt's before
+	opened, err := newProvider(cfg, provider.Scope{ClusterID: shard.Cluster.ID, Shard: cfg.Shard}, shard.Server.Provider)
 	if err != nil {
 		return err
 	}
-	s.provider = opened
-	switch p := s.provider.(type) {
+	p.Provider = opened
+	switch opened := opened.(type) {
 	case provider.LeaderNetwork:
-		s.network = p
+		p.network = opened
 	case *docker.Provider:
-		if n, ok := p.LeaderNetwork(); ok {
-			s.network = n
+		if n, ok := opened.LeaderNetwork(); ok {
+			p.network = n
 		}
 	}
 	return nil
 }
 
-func (s *Server) newProvider() (provider.Provider, error) {
-	c := s.boot.Server.Provider
-	if s.cfg.OpenProvider != nil {
-		return s.cfg.OpenProvider(s.scope(), c)
+// close lets go of what the provider holds; instances live on.
+func (p *openedProvider) close() {
+	if c, ok := p.Provider.(interface{ Close() }); ok {
+		c.Close()
+	}
+	*p = openedProvider{}
+}
+
+func newProvider(cfg Config, scope provider.Scope, c config.Provider) (provider.Provider, error) {
+	if cfg.OpenProvider != nil {
+		return cfg.OpenProvider(scope, c)
 	}
 	switch c.Kind {
 	case config.ProviderProcess:
-		pc, err := process.Default(s.scope(), s.cfg.Logger).WithOptions(c.Options)
+		pc, err := process.Default(scope, cfg.Logger).WithOptions(c.Options)
 		if err != nil {
 			return nil, fmt.Errorf("server.provider: %w", err)
 		}
 		return process.New(pc)
 	case config.ProviderDocker:
-		dc, err := docker.Default(s.scope(), s.cfg.Logger).WithOptions(c.Options)
+		dc, err := docker.Default(scope, cfg.Logger).WithOptions(c.Options)
 		if err != nil {
 			return nil, fmt.Errorf("server.provider: %w", err)
 		}
@@ -78,10 +77,10 @@ func checkProvider(c config.Provider) config.Problems {
 	}}
 }
 
-// checkConfig is what parsing can't know of a config.
-func (s *Server) checkConfig(c *config.Shard) error {
-	if s.cfg.OpenProvider != nil {
+// checkShard is what parsing can't know of a config.
+func (c Config) checkShard(shard *config.Shard) error {
+	if c.OpenProvider != nil {
 		return nil
 	}
-	return checkProvider(c.Server.Provider).Err()
+	return checkProvider(shard.Server.Provider).Err()
 }

@@ -5,17 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
-	"github.com/nstance/nstance/pkg/pki"
-	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/rpc"
-	"github.com/nstance/nstance/pkg/secrets"
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/leader"
 	"github.com/nstance/nstance/pkg/server/ledger"
@@ -32,26 +28,18 @@ type Server struct {
 	handshakes  *rpc.Handshakes // on all listeners
 	instancesAt addressIndex    // of instances
 	ready       Readiness
-	health      *healthEndpoint
+	health      healthEndpoint
 
-	static       *leader.Static
-	boot         *config.Shard                // what this process was started on
-	latest       atomic.Pointer[config.Shard] // what it ran last
-	bind         Endpoints
-	advertised   Endpoints
-	instances    struct{ Registration, Agent []string } // the addresses that new instances are given
-	dnsNames     []string
-	ownAddresses []netip.Addr
-	secrets      secrets.Secrets
-	trust        secrets.Trust
-	source       *pki.Source
-	tls          pki.Endpoint
-	provider     provider.Provider
-	network      provider.LeaderNetwork // nil: no address follows the leader
-	ledger       *ledger.Ledger
-	elector      *election.Elector
-	services     *services
-	fail         context.CancelCauseFunc // ends the process for a reason
+	static    *leader.Static
+	boot      *config.Shard                // what this process was started on
+	latest    atomic.Pointer[config.Shard] // what it ran last
+	addresses addresses
+	trust     trust
+	provider  openedProvider
+	ledger    *ledger.Ledger
+	elector   *election.Elector
+	services  *services
+	fail      context.CancelCauseFunc // ends the process for a reason
 
 	stuck   atomic.Value                // string: what keeps this leader from acting; empty: nothing
 	current atomic.Pointer[leader.Term] // nil while this server does not lead
@@ -68,10 +56,10 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	if err := s.openHealth(ctx); err != nil {
+	if err := s.health.open(ctx); err != nil {
 		return err
 	}
+	defer s.close()
 	cfg.Logger.Info("starting", slog.String("version", cfg.Version), slog.String("shard", cfg.Shard),
 		slog.String("holder", s.holder), slog.String("health", s.health.addr))
 	if err := s.bootUntilReady(ctx); err != nil || ctx.Err() != nil {
@@ -93,7 +81,8 @@ func newServer(cfg Config) (*Server, error) {
 	}
 	needs := election.NewNeeds(nil)
 	s := &Server{cfg: cfg, holder: cfg.ID + "." + string(suffix), bare: store, store: accounted{store, needs}, needs: needs}
-	s.static = &leader.Static{Store: s.store, Shard: cfg.Shard, Check: s.checkConfig, Logger: cfg.Logger}
+	s.static = &leader.Static{Store: s.store, Shard: cfg.Shard, Check: cfg.checkShard, Logger: cfg.Logger}
+	s.health, s.trust = healthEndpoint{cfg: cfg, ready: &s.ready}, trust{cfg: cfg, addresses: &s.addresses}
 	s.handshakes = rpc.NewHandshakes(rpc.HandshakeLimits{}, s.ofInstance)
 	return s, nil
 }
@@ -103,14 +92,12 @@ func (s *Server) close() {
 	if s.services != nil {
 		s.services.listeners.close()
 	}
-	s.closeProvider()
+	s.provider.close()
 	if s.ledger != nil {
 		// The cache is made again from the store when it misses something.
 		_ = s.ledger.Close()
 	}
-	if s.health != nil {
-		s.health.close()
-	}
+	s.health.close()
 }
 
 // serve serves, campaigns, and hands over when ctx ends.
@@ -119,11 +106,12 @@ func (s *Server) serve(ctx context.Context) error {
 	defer cancel(nil)
 	s.fail = cancel
 	s.services.start(context.WithoutCancel(ctx), cancel) // a server that hands over still serves
-	go s.keepCertificate(ctx)
+	go s.trust.keepCertificate(ctx)
 	go s.tellWhatIsMissing(ctx)
 	s.ready.Ready("standing by")
-	s.cfg.Logger.Info("serving", slog.String("election", s.advertised.Election), slog.String("registration", s.advertised.Registration),
-		slog.String("operator", s.advertised.Operator), slog.String("agent", s.advertised.Agent))
+	at := s.addresses.advertised
+	s.cfg.Logger.Info("serving", slog.String("election", at.Election), slog.String("registration", at.Registration),
+		slog.String("operator", at.Operator), slog.String("agent", at.Agent))
 
 	err := s.elector.Run(ctx, s.lead)
 	s.ready.ShutDown()

@@ -7,9 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -61,7 +58,7 @@ func (s *Server) electionServer() *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+election.LeaderPath, s.elector.Handler())
 	mux.Handle("POST "+election.ReadyPath, s.elector.Answers())
-	config := s.tls.PeerServer(s.cfg.Shard)
+	config := s.trust.tls.PeerServer(s.cfg.Shard)
 	config.NextProtos = []string{"http/1.1"} // of which each stream has a connection of its own
 	return &http.Server{
 		Handler: mux, TLSConfig: config,
@@ -72,14 +69,14 @@ func (s *Server) electionServer() *http.Server {
 }
 
 func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
-	c.TLS, c.Limits = s.tls.RegistrationServer(), rpc.RegistrationLimits()
+	c.TLS, c.Limits = s.trust.tls.RegistrationServer(), rpc.RegistrationLimits()
 	c.Gate = gate{s, func(a election.Addrs) string { return a.Registration }}
 	c.Services = func(r grpc.ServiceRegistrar) {
 		nstancev1.RegisterRegistrationServiceServer(r, registration.New(registration.Config{
 			Shard:     ofTerm(s, (*leader.Term).Registration),
 			ClusterID: s.trust.ClusterID, ShardID: s.cfg.Shard,
-			NonceKey: pki.PublicKey(s.trust.NonceKey), CA: s.trust.CA, Bundle: s.bundle,
-			ReservedAddr: s.reservedAddr, ReservedName: s.reservedName, TTL: s.cfg.Times.ClientCertificate,
+			NonceKey: pki.PublicKey(s.trust.NonceKey), CA: s.trust.CA, Bundle: s.trust.bundle,
+			ReservedAddr: s.addresses.reservedAddr, ReservedName: s.addresses.reservedName, TTL: s.cfg.Times.ClientCertificate,
 			Now: s.cfg.Now, Random: s.cfg.Random, Logger: s.cfg.Logger,
 		}))
 	}
@@ -87,7 +84,7 @@ func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
 }
 
 func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
-	c.TLS, c.Gate, c.Limits = s.tls.Server(), gate{s, func(a election.Addrs) string { return a.Operator }}, rpc.OperatorLimits()
+	c.TLS, c.Gate, c.Limits = s.trust.tls.Server(), gate{s, func(a election.Addrs) string { return a.Operator }}, rpc.OperatorLimits()
 	c.Judge = operatorJudge(ofTerm(s, (*leader.Term).Roster))
 	c.Services = func(r grpc.ServiceRegistrar) {
 		nstancev1.RegisterOperatorServiceServer(r, operators.New(operators.Config{
@@ -98,14 +95,15 @@ func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
 }
 
 func (s *Server) agentServer(c rpc.ServerConfig, a *agents.Service) rpc.ServerConfig {
-	c.TLS, c.Gate, c.Judge = s.tls.Server(), gate{s, func(a election.Addrs) string { return a.Agent }}, agents.NewJudge(s.ledger, s.cfg.Now)
+	c.TLS, c.Gate = s.trust.tls.Server(), gate{s, func(a election.Addrs) string { return a.Agent }}
+	c.Judge = agents.NewJudge(s.ledger, s.cfg.Now)
 	c.Services = func(r grpc.ServiceRegistrar) { nstancev1.RegisterAgentServiceServer(r, a) }
 	return c
 }
 
 func (s *Server) newRenewal() *renewal.Service {
 	return renewal.New(renewal.Config{
-		CA: s.trust.CA, Bundle: s.bundle, Operator: s.knownOperator,
+		CA: s.trust.CA, Bundle: s.trust.bundle, Operator: s.knownOperator,
 		TTL: s.cfg.Times.ClientCertificate, Now: s.cfg.Now, Random: s.cfg.Random, Logger: s.cfg.Logger,
 	})
 }
@@ -119,9 +117,6 @@ func (s *Server) knownOperator(ctx context.Context, caller pki.Caller) error {
 	}
 	return r.Read(ctx, caller)
 }
-
-// bundle is the CA bundle.
-func (s *Server) bundle() []byte { return s.source.Bundle().PEM() }
 
 // gate tells a service's callers where the leader is.
 type gate struct {
@@ -138,14 +133,6 @@ func (g gate) Leading() (leaderAddr string, ok bool) {
 		return g.of(record.Addrs), false
 	}
 	return "", false
-}
-
-// reservedAddr reports whether an address is one of this server's or the leader's.
-func (s *Server) reservedAddr(ip netip.Addr) bool { return slices.Contains(s.ownAddresses, ip) }
-
-// reservedName reports whether a host name is one of this server's.
-func (s *Server) reservedName(name string) bool {
-	return slices.ContainsFunc(s.dnsNames, func(own string) bool { return strings.EqualFold(own, name) })
 }
 
 // start serves all listeners. failed is told of the first that ends by itself.

@@ -6,41 +6,54 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/secrets"
 )
 
-// openTrust opens, or on an empty cluster makes, the CA and the nonce key, and
-// issues this server's certificate.
-func (s *Server) openTrust(ctx context.Context) error {
-	sealed, err := openSecrets(s.boot.Cluster.Secrets, s.store, s.cfg)
-	if err != nil {
+// trust is the cluster's CA and keys, and this server's own certificate.
+type trust struct {
+	secrets.Trust
+	cfg       Config
+	addresses *addresses // which the certificate names
+	sealed    secrets.Secrets
+	source    *pki.Source
+	tls       pki.Endpoint
+}
+
+// open opens, or on an empty cluster makes, the CA and the nonce key, and issues
+// this server's certificate.
+func (t *trust) open(ctx context.Context, cluster config.Cluster, store object.Store) (err error) {
+	if t.sealed, err = openSecrets(cluster.Secrets, store, t.cfg); err != nil {
 		return fmt.Errorf("cluster.secrets: %w", err)
 	}
-	s.secrets = sealed
-	s.trust, err = secrets.Bootstrap(ctx, secrets.BootstrapConfig{
-		ClusterID: s.boot.Cluster.ID, Store: s.store, Secrets: sealed, Now: s.cfg.Now, Random: s.cfg.Random,
+	t.Trust, err = secrets.Bootstrap(ctx, secrets.BootstrapConfig{
+		ClusterID: cluster.ID, Store: store, Secrets: t.sealed, Now: t.cfg.Now, Random: t.cfg.Random,
 	})
 	if err != nil {
 		return fmt.Errorf("open the cluster's CA and keys: %w", err)
 	}
-	s.source = pki.NewSource(s.trust.Bundle, nil)
-	s.tls = pki.Endpoint{Cluster: s.boot.Cluster.ID, Source: s.source, Now: s.cfg.Now}
-	return s.issueCertificate()
+	t.source = pki.NewSource(t.Bundle, nil)
+	t.tls = pki.Endpoint{Cluster: cluster.ID, Source: t.source, Now: t.cfg.Now}
+	return t.issueCertificate()
 }
+
+// bundle is the CA bundle.
+func (t *trust) bundle() []byte { return t.source.Bundle().PEM() }
 
 // issueCertificate gives this server a new certificate, for a new key.
 // Connections that are open keep theirs.
-func (s *Server) issueCertificate() error {
-	key, err := pki.GenerateKey(s.cfg.Random)
+func (t *trust) issueCertificate() error {
+	key, err := pki.GenerateKey(t.cfg.Random)
 	if err != nil {
 		return err
 	}
-	cert, err := s.trust.CA.IssueServer(pki.ServerRequest{
-		Shard: s.cfg.Shard, DNS: s.dnsNames, IPs: s.ownAddresses, PublicKey: pki.PublicKey(key),
-		Now: s.cfg.Now(), TTL: s.cfg.Times.Certificate,
-	}, s.cfg.Random)
+	cert, err := t.CA.IssueServer(pki.ServerRequest{
+		Shard: t.cfg.Shard, DNS: t.addresses.dns, IPs: t.addresses.ips, PublicKey: pki.PublicKey(key),
+		Now: t.cfg.Now(), TTL: t.cfg.Times.Certificate,
+	}, t.cfg.Random)
 	if err != nil {
 		return fmt.Errorf("issue the server's certificate: %w", err)
 	}
@@ -48,25 +61,25 @@ func (s *Server) issueCertificate() error {
 	if err != nil {
 		return err
 	}
-	s.source.SetKeypair(pair)
+	t.source.SetKeypair(pair)
 	return nil
 }
 
 // keepCertificate renews the server's certificate at two thirds of its life,
 // until ctx ends.
-func (s *Server) keepCertificate(ctx context.Context) {
+func (t *trust) keepCertificate(ctx context.Context) {
 	for {
-		if retry.Wait(ctx, s.nextLook(s.cfg.Now())) != nil {
+		if retry.Wait(ctx, t.nextLook(t.cfg.Now())) != nil {
 			return
 		}
-		if s.cfg.Now().Before(pki.RenewAt(s.source.Keypair().Certificate())) {
+		if t.cfg.Now().Before(pki.RenewAt(t.source.Keypair().Certificate())) {
 			continue
 		}
-		if err := s.issueCertificate(); err != nil {
-			s.cfg.Logger.Error("can't renew the server's certificate", slog.Any("error", err))
+		if err := t.issueCertificate(); err != nil {
+			t.cfg.Logger.Error("can't renew the server's certificate", slog.Any("error", err))
 			continue
 		}
-		s.cfg.Logger.Info("server certificate renewed", slog.Time("not_after", s.source.Keypair().Certificate().NotAfter))
+		t.cfg.Logger.Info("server certificate renewed", slog.Time("not_after", t.source.Keypair().Certificate().NotAfter))
 	}
 }
 
@@ -74,7 +87,7 @@ func (s *Server) keepCertificate(ctx context.Context) {
 // an hour at most, since a host may be suspended or its clock be set; and never
 // for less than a minute, or a twentieth of a short life, since near the end of
 // the CA, or when none can be issued, it is due all the time.
-func (s *Server) nextLook(now time.Time) time.Duration {
-	due := pki.RenewAt(s.source.Keypair().Certificate()).Sub(now)
-	return max(min(due, time.Hour), min(time.Minute, s.cfg.Times.Certificate/20))
+func (t *trust) nextLook(now time.Time) time.Duration {
+	due := pki.RenewAt(t.source.Keypair().Certificate()).Sub(now)
+	return max(min(due, time.Hour), min(time.Minute, t.cfg.Times.Certificate/20))
 }
