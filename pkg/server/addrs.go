@@ -42,17 +42,11 @@ func (a *addresses) settle(ctx context.Context, cfg Config, shard *config.Shard)
 	if host == "" {
 		host = primaryAddress(ctx)
 	}
-	a.advertised, err = advertise(a.bind, over(shard.Server.Advertise, cfg.Bind), host)
-	if err != nil {
+	if a.advertised, err = advertise(a.bind, over(shard.Server.Advertise, cfg.Bind), host); err != nil {
 		return err
 	}
-	network := shard.Server.LeaderNetwork
-	var leader []string
-	for _, ip := range []string{network.IPv4, network.IPv6} {
-		if ip != "" {
-			leader = append(leader, ip)
-		}
-	}
+	moving := shard.Server.LeaderNetwork
+	leader := slices.DeleteFunc([]string{moving.IPv4, moving.IPv6}, func(ip string) bool { return ip == "" })
 	if a.instances.Registration, err = instanceAddrs(cfg.InstanceRegistrationAddrs, leader, a.advertised.Registration, host); err != nil {
 		return fmt.Errorf("--instance-registration-addrs: %w", err)
 	}

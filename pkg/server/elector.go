@@ -12,9 +12,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/election"
 )
 
-func (s *Server) openElector() error {
+func (s *Server) openElector() (err error) {
 	a := s.addresses.advertised
-	var err error
 	s.elector, err = election.New(election.Config{
 		Store: s.bare, Key: "leader/" + s.cfg.Shard + ".json", Holder: s.holder,
 		Addrs:  election.Addrs{Election: a.Election, Registration: a.Registration, Operator: a.Operator, Agent: a.Agent},

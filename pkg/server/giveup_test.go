@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
@@ -103,16 +104,32 @@ func TestStuckLeaderSaysSo(t *testing.T) {
 // unread is a store from which one server may not read all that it needs.
 type unread struct {
 	object.Store
-	fails  *atomic.Bool
-	prefix string
+	fails    *atomic.Bool
+	prefix   string
+	failures *atomic.Int32
 }
 
 func (s unread) may(key string) error {
-	if s.fails.Load() && strings.HasPrefix(key, s.prefix) {
-		return fmt.Errorf("read %s: %w", key, object.ErrUnknown)
+	if !s.fails.Load() || !strings.HasPrefix(key, s.prefix) {
+		return nil
 	}
-	return nil
+	err := fmt.Errorf("read %s: %w", key, object.ErrUnknown)
+	if s.failures.Add(1) == 1 {
+		return err
+	}
+	return lateError{err}
 }
+
+// lateError takes a while to be wrapped. What fails for it fails surely, and not by
+// microseconds, after the read that it is of.
+type lateError struct{ error }
+
+func (e lateError) Error() string {
+	time.Sleep(20 * time.Millisecond)
+	return e.error.Error()
+}
+
+func (e lateError) Unwrap() error { return e.error }
 
 func (s unread) Get(ctx context.Context, key string) (object.Object, error) {
 	if err := s.may(key); err != nil {
@@ -141,7 +158,7 @@ func TestTakeoverThatFailsGivesUp(t *testing.T) {
 			s.putConfig(shardID)
 			first := s.start(named("first")).awaitLeading()
 			var fails atomic.Bool
-			a := s.start(func(c *server.Config) { c.Store = unread{s.store, &fails, prefix} })
+			a := s.start(func(c *server.Config) { c.Store = unread{s.store, &fails, prefix, new(atomic.Int32)} })
 			a.await("serving")
 			fails.Store(true)
 			if err := first.shutdown(); err != nil {

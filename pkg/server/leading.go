@@ -30,12 +30,7 @@ func (s *Server) lead(ctx context.Context, fence *election.Term) error {
 	defer s.ready.Ready("standing by")
 	for failures := 0; ; failures++ {
 		t, err := leader.Take(ctx, s.leaderConfig(fence))
-		if err == nil || failures > 0 {
-			// The account of the need that it fails for began with the first failure, so
-			// that one, which says more, is unmet for longer.
-			s.needs.Begin(election.NeedTakeover).End(err)
-		}
-		if err == nil {
+		if s.tookOver(err); err == nil {
 			return t.Run(func() (withdraw func()) { return s.publish(t, fence, began) })
 		}
 		switch {
