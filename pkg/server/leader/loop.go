@@ -2,18 +2,15 @@ package leader
 
 import (
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// This file is what a term offers to its loop, and what it does beside it.
+// This file is what a term offers to its loop.
 
 func (t *Term) loopConfig() reconcile.Config {
 	shard := t.config.shard()
@@ -75,72 +72,4 @@ func (t *Term) changed(key fleet.GroupKey, id fleet.InstanceID) {
 func (t *Term) touched(key fleet.GroupKey, id fleet.InstanceID) {
 	t.loop.Kick(key)
 	t.changed(key, id)
-}
-
-// settle reads what is in doubt, and writes it: the write of unknown outcome either
-// is there by then and is gone by, or can't land any more. Groups that can't be read
-// are looked at again like a store that does not answer.
-func (t *Term) settle() error {
-	if err := t.groups.edit(t.ctx, func(d config.Dynamic) (config.Dynamic, error) { return d, nil }); err != nil {
-		return err
-	}
-	return t.refresh.late()
-}
-
-// ReasonStuck is the reason of the problem that the leader can't act.
-const ReasonStuck = "LeaderStuck"
-
-// Report logs a problem and tells those who watch.
-func (t *Term) Report(p fleet.Problem) { t.problems.report(p) }
-
-// Over notes that the shard has no problem of a reason any more.
-func (t *Term) Over(reason string) { t.problems.over(reason) }
-
-// maxConfigProblems is how many problems of the static config are told to those who
-// begin to watch. Whoever wants all of them asks for the config's status.
-const maxConfigProblems = 100
-
-// lastingProblems are those of the shard that last although nobody reports them
-// again and again: why nothing is changed, and why the config in storage does not
-// run.
-func (t *Term) lastingProblems() (out []fleet.Problem) {
-	add := func(reason, message string) {
-		out = append(out, fleet.Problem{At: t.cfg.Now(), Reason: reason, Message: message})
-	}
-	if held := t.loop.Held(); held != "" {
-		add(reconcile.ReasonOrphans, held)
-	}
-	// Told of now and then, it may have given way to another problem meanwhile.
-	if stuck := t.cfg.Stuck(); stuck != "" && t.problems.of(fleet.GroupKey{}).Reason != ReasonStuck {
-		add(ReasonStuck, stuck)
-	}
-	if c := t.config.now(); c.fromApplied {
-		for _, p := range c.problems[:min(len(c.problems), maxConfigProblems)] {
-			add(ReasonConfig, p.String())
-		}
-	}
-	return out
-}
-
-// addressRetry is how soon the leader's address is tried for again.
-const addressRetry = 5 * time.Second
-
-// holdAddress takes the leader's address by force, and again whenever it turns
-// out to be elsewhere.
-func (t *Term) holdAddress() {
-	ctx := provider.WithGuard(t.ctx, t.cfg.Fence.Check)
-	for {
-		wait := time.Duration(t.config.shard().Server.GarbageCollection.Interval)
-		held, err := t.cfg.Network.Check(ctx)
-		if err == nil && !held {
-			err = t.cfg.Network.Assign(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			t.cfg.Logger.Error("can't take the leader's address", slog.Any("error", err))
-			wait = min(wait, addressRetry)
-		}
-		if retry.Wait(ctx, wait) != nil {
-			return
-		}
-	}
 }
