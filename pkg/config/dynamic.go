@@ -143,7 +143,7 @@ func plain(v hujson.Value) []byte {
 func (e Entry) check() Problems {
 	v := &validator{shard: &Shard{}}
 	if e.Size != nil {
-		between(v, "size", *e.Size, 0, MaxGroupSize)
+		between(&v.findings, "size", *e.Size, 0, MaxGroupSize)
 	}
 	if e.DrainTimeout != nil {
 		v.duration("drain_timeout", *e.DrainTimeout, 0, maxDrainTimeout)

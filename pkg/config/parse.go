@@ -45,7 +45,7 @@ func (d *decoder) parse(checks Checks) (*Shard, error) {
 	shard := &Shard{}
 	d.decode("", root, reflect.ValueOf(shard).Elem())
 	applyDefaults(shard, d.seen)
-	v := &validator{shard: shard, checks: checks, broken: d.broken}
+	v := &validator{findings{broken: d.broken}, shard, checks}
 	problems := append(d.problems, v.validate()...)
 	if err := problems.sorted().Err(); err != nil {
 		return nil, err

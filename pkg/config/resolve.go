@@ -187,13 +187,13 @@ func (s *Shard) checkOwn(key fleet.GroupKey, g Group) Problems {
 	}
 	v.args("args", g.Args)
 	for i, lb := range g.LoadBalancers {
-		refer(v, at("load_balancers", i), "load balancer", lb, "load_balancers", s.LoadBalancers)
+		refer(&v.findings, at("load_balancers", i), "load balancer", lb, "load_balancers", s.LoadBalancers)
 	}
 	if g.Template == "" {
 		v.addf("template", "required, since static config names no such group %s", have(s.Templates))
 		return v.problems
 	}
-	if template, ok := refer(v, "template", "template", g.Template, "templates", s.Templates); ok {
+	if template, ok := refer(&v.findings, "template", "template", g.Template, "templates", s.Templates); ok {
 		v.ownSubnetPool(g, template)
 	}
 	return v.problems
@@ -211,7 +211,7 @@ func (v *validator) ownSubnetPool(g Group, t Template) {
 		v.addf("subnet_pool", "the subnet pool %q is not for dynamic groups %s", pool, have(allowed))
 		return
 	}
-	refer(v, "subnet_pool", "subnet pool", pool, "server.subnet_pools", allowed)
+	refer(&v.findings, "subnet_pool", "subnet pool", pool, "server.subnet_pools", allowed)
 }
 
 // dynamicSubnetPools are the pools that groups from the API may use.

@@ -1,12 +1,8 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 )
@@ -26,13 +22,11 @@ func (s *Shard) Validate(checks Checks) Problems {
 	return v.validate().sorted()
 }
 
-// validator collects problems. About a field that is listed in broken, and what
-// lies below it, nothing more is said.
+// validator checks a shard's config.
 type validator struct {
-	shard    *Shard
-	checks   Checks
-	broken   []string
-	problems Problems
+	findings
+	shard  *Shard
+	checks Checks
 }
 
 func (v *validator) validate() Problems {
@@ -45,93 +39,6 @@ func (v *validator) validate() Problems {
 	v.templates()
 	v.groups()
 	return v.problems
-}
-
-func (v *validator) isBroken(path string) bool {
-	return slices.ContainsFunc(v.broken, func(b string) bool { return under(path, b) })
-}
-
-func (v *validator) addf(path, format string, args ...any) {
-	if !v.problems.full() && !v.isBroken(path) {
-		v.problems.addf(path, format, args...)
-	}
-}
-
-// name checks an id such as a group's.
-func (v *validator) name(path, s string) {
-	if s == "" {
-		v.addf(path, "required: want an id of lowercase letters, digits and single inner hyphens, at most %d characters", fleet.MaxNameLength)
-	} else if err := fleet.CheckName(s); err != nil {
-		v.addf(path, "%v", err)
-	}
-}
-
-var labelPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
-
-const maxLabelLength = 64
-
-// label checks the name of something that only the config refers to.
-func (v *validator) label(path, s string) {
-	if len(s) > maxLabelLength || !labelPattern.MatchString(s) {
-		v.addf(path, "%.80q is not a valid name: want letters, digits and inner dots, hyphens and underscores, at most %d characters",
-			s, maxLabelLength)
-	}
-}
-
-func (v *validator) oneOf(path, s string, options ...string) bool {
-	if slices.Contains(options, s) {
-		return true
-	}
-	want := strings.Join(options, " or ")
-	if n := len(options) - 1; n > 1 {
-		want = strings.Join(options[:n], ", ") + " or " + options[n]
-	}
-	if s == "" {
-		v.addf(path, "required: want %s", want)
-	} else {
-		v.addf(path, "%.80q is not valid: want %s", s, want)
-	}
-	return false
-}
-
-func (v *validator) given(path, s, what string) bool {
-	if s == "" {
-		v.addf(path, "required: want %s", what)
-	}
-	return s != ""
-}
-
-func (v *validator) duration(path string, d Duration, least, most time.Duration) {
-	between(v, path, d, Duration(least), Duration(most))
-}
-
-func between[T cmp.Ordered](v *validator, path string, got, least, most T) {
-	if got < least || got > most {
-		v.addf(path, "%v is outside the limits: want %v to %v", got, least, most)
-	}
-}
-
-// refer checks that name is among the entries of the section.
-func refer[V any](v *validator, path, what, name, section string, entries map[string]V) (V, bool) {
-	entry, ok := entries[name]
-	if !ok && !v.problems.full() && !v.isBroken(section) {
-		v.addf(path, "no such %s %.80q %s", what, name, have(entries))
-	}
-	return entry, ok
-}
-
-// unique checks that no entry of a list is empty or given twice.
-func (v *validator) unique(path string, list []string, what string) {
-	given := make(map[string]bool, len(list))
-	for i, s := range list {
-		switch {
-		case s == "":
-			v.addf(at(path, i), "empty: want %s", what)
-		case given[s]:
-			v.addf(at(path, i), "%.80q is listed already", s)
-		}
-		given[s] = true
-	}
 }
 
 func (v *validator) tenants() {

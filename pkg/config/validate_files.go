@@ -107,7 +107,7 @@ func (v *validator) extension(path, name, kind, want string) {
 
 func (v *validator) certificateFile(path string, f fleet.File) {
 	if v.given(path+".template", f.Template, "the name of a certificate") {
-		refer(v, path+".template", "certificate", f.Template, "certificates", v.shard.Certificates)
+		refer(&v.findings, path+".template", "certificate", f.Template, "certificates", v.shard.Certificates)
 	}
 	if f.Key == nil {
 		v.addf(path+".key", `required: want {"source": "agent", "name": …}`)

@@ -23,7 +23,7 @@ func (v *validator) templates() {
 		v.kind(path+".kind", t.Kind)
 		v.oneOf(path+".arch", t.Arch, "amd64", "arm64")
 		if t.Size != nil {
-			between(v, path+".size", *t.Size, 0, MaxGroupSize)
+			between(&v.findings, path+".size", *t.Size, 0, MaxGroupSize)
 		}
 		if t.SubnetPool != "" {
 			v.subnetPool(path+".subnet_pool", t.SubnetPool)
@@ -49,7 +49,7 @@ func (v *validator) kind(path, kind string) {
 }
 
 func (v *validator) subnetPool(path, name string) {
-	refer(v, path, "subnet pool", name, "server.subnet_pools", v.shard.Server.SubnetPools)
+	refer(&v.findings, path, "subnet pool", name, "server.subnet_pools", v.shard.Server.SubnetPools)
 }
 
 func (v *validator) groups() {
@@ -60,7 +60,7 @@ func (v *validator) groups() {
 			for name := range v.shard.Tenants {
 				tenants[name] = Tenant{}
 			}
-			refer(v, path, "tenant", tenant, "tenants", tenants)
+			refer(&v.findings, path, "tenant", tenant, "tenants", tenants)
 		}
 		for _, name := range sortedKeys(v.shard.Groups[tenant]) {
 			v.name(join(path, name), name)
@@ -71,7 +71,7 @@ func (v *validator) groups() {
 
 func (v *validator) group(path string, g Group) {
 	if g.Size != nil {
-		between(v, path+".size", *g.Size, 0, MaxGroupSize)
+		between(&v.findings, path+".size", *g.Size, 0, MaxGroupSize)
 	}
 	if g.DrainTimeout != nil {
 		v.duration(path+".drain_timeout", *g.DrainTimeout, 0, maxDrainTimeout)
@@ -79,7 +79,7 @@ func (v *validator) group(path string, g Group) {
 	v.args(path+".args", g.Args)
 	v.vars(path+".vars", g.Vars)
 	for i, lb := range g.LoadBalancers {
-		refer(v, at(path+".load_balancers", i), "load balancer", lb, "load_balancers", v.shard.LoadBalancers)
+		refer(&v.findings, at(path+".load_balancers", i), "load balancer", lb, "load_balancers", v.shard.LoadBalancers)
 	}
 	v.unique(path+".load_balancers", g.LoadBalancers, "the name of a load balancer")
 	if g.SubnetPool != "" {
@@ -88,7 +88,7 @@ func (v *validator) group(path string, g Group) {
 	if !v.given(path+".template", g.Template, "the name of a template") {
 		return
 	}
-	if t, ok := refer(v, path+".template", "template", g.Template, "templates", v.shard.Templates); ok {
+	if t, ok := refer(&v.findings, path+".template", "template", g.Template, "templates", v.shard.Templates); ok {
 		v.groupOfTemplate(path, g, t)
 	}
 }

@@ -75,11 +75,11 @@ func (v *validator) server() {
 	v.subnetPools(s)
 	v.duration("server.request_timeout", s.RequestTimeout, 100*time.Millisecond, 10*time.Minute)
 	v.duration("server.shutdown_timeout", s.ShutdownTimeout, 0, 10*time.Minute)
-	between(v, "server.create_rate.per_second", s.CreateRate.PerSecond, 0, 10_000)
-	between(v, "server.create_rate.burst", s.CreateRate.Burst, 1, 10_000)
-	between(v, "server.create_rate.concurrency", s.CreateRate.Concurrency, 1, 1000)
+	between(&v.findings, "server.create_rate.per_second", s.CreateRate.PerSecond, 0, 10_000)
+	between(&v.findings, "server.create_rate.burst", s.CreateRate.Burst, 1, 10_000)
+	between(&v.findings, "server.create_rate.concurrency", s.CreateRate.Concurrency, 1, 1000)
 	v.duration("server.health.report_interval", s.Health.ReportInterval, 100*time.Millisecond, time.Hour)
-	between(v, "server.health.missed_reports", s.Health.MissedReports, 1, 100)
+	between(&v.findings, "server.health.missed_reports", s.Health.MissedReports, 1, 100)
 	v.duration("server.health.shutdown_grace", s.Health.ShutdownGrace, 0, time.Hour)
 	v.duration("server.default_drain_timeout", s.DefaultDrainTimeout, 0, maxDrainTimeout)
 	v.duration("server.image_refresh_interval", s.ImageRefreshInterval, time.Minute, 30*day)
@@ -199,7 +199,7 @@ func (v *validator) subnetPools(s Server) {
 		}
 	}
 	for i, name := range s.DynamicSubnetPools {
-		refer(v, at("server.dynamic_subnet_pools", i), "subnet pool", name, "server.subnet_pools", s.SubnetPools)
+		refer(&v.findings, at("server.dynamic_subnet_pools", i), "subnet pool", name, "server.subnet_pools", s.SubnetPools)
 	}
 	v.unique("server.dynamic_subnet_pools", s.DynamicSubnetPools, "the id of a subnet pool")
 }
