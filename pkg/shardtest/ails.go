@@ -80,19 +80,19 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (s *Shard) doListsFail(a args) error {
+func doListsFail(s *Shard, a args) error {
 	return s.ail(a, func(of *ails) { of.list = true })
 }
 
-func (s *Shard) doListsCrawl(a args) error {
+func doListsCrawl(s *Shard, a args) error {
 	return s.ail(a, func(of *ails) { of.page = a.span })
 }
 
-func (s *Shard) doListsFair(a args) error {
+func doListsFair(s *Shard, a args) error {
 	return s.ail(a, func(of *ails) { of.list, of.page = false, 0 })
 }
 
-func (s *Shard) doPutsTake(a args) error {
+func doPutsTake(s *Shard, a args) error {
 	return s.ail(a, func(of *ails) { of.put = a.span })
 }
 

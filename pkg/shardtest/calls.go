@@ -66,7 +66,7 @@ func judge(err error, attempts int) outcome {
 	}
 }
 
-func (s *Shard) doRefresh(args) error {
+func doRefresh(s *Shard, _ args) error {
 	s.refresh(patience)
 	return nil
 }
@@ -78,12 +78,12 @@ func (s *Shard) refresh(patience time.Duration) {
 	}, nil)
 }
 
-func (s *Shard) doScale(a args) error {
+func doScale(s *Shard, a args) error {
 	s.upsert(fmt.Sprintf("scale %s to %d", a.words[0], a.count), a, &nstancev1.UpsertGroupRequest{})
 	return nil
 }
 
-func (s *Shard) doScaleRemove(a args) error {
+func doScaleRemove(s *Shard, a args) error {
 	m, err := s.pick(a.words[1])
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (s *Shard) doScaleRemove(a args) error {
 	return nil
 }
 
-func (s *Shard) doGroup(a args) error {
+func doGroup(s *Shard, a args) error {
 	template := "knd"
 	s.upsert(fmt.Sprintf("make group %s of %d", a.words[0], a.count), a, &nstancev1.UpsertGroupRequest{Template: &template})
 	return nil
@@ -108,7 +108,7 @@ func (s *Shard) upsert(told string, a args, r *nstancev1.UpsertGroupRequest) {
 	}, func(o outcome) { s.book.promiseSize(defaultGroup(r.GetKey()), a.count, o) })
 }
 
-func (s *Shard) doUngroup(a args) error {
+func doUngroup(s *Shard, a args) error {
 	s.ask("delete group "+a.words[0], patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
 		_, err := c.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: a.words[0]})
 		return err
@@ -120,7 +120,7 @@ func defaultGroup(name string) fleet.GroupKey {
 	return fleet.GroupKey{Tenant: fleet.DefaultTenant, Name: name}
 }
 
-func (s *Shard) doCreate(a args) error {
+func doCreate(s *Shard, a args) error {
 	var id string
 	told := fmt.Sprintf("create an instance of %s for key %s", a.words[0], a.words[1])
 	s.ask(told, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
@@ -135,7 +135,7 @@ func (s *Shard) doCreate(a args) error {
 	return nil
 }
 
-func (s *Shard) doDelete(a args) error {
+func doDelete(s *Shard, a args) error {
 	m, err := s.pick(a.words[0])
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (s *Shard) doDelete(a args) error {
 	return nil
 }
 
-func (s *Shard) doDeleteKey(a args) error {
+func doDeleteKey(s *Shard, a args) error {
 	s.remove("delete the instance of key "+a.words[0], s.book.instanceOf(a.words[0]),
 		&nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: a.words[0]}})
 	return nil
@@ -163,7 +163,7 @@ func (s *Shard) remove(told string, id fleet.InstanceID, r *nstancev1.DeleteInst
 }
 
 // doAck acknowledges every instance that is draining now.
-func (s *Shard) doAck(args) error {
+func doAck(s *Shard, _ args) error {
 	for _, i := range s.book.instances() {
 		if i.Phase != fleet.Draining || i.Drain == nil || i.Drain.AckedAt != nil {
 			continue

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // Host is one machine on the network.
@@ -140,9 +140,9 @@ func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 			return nil, opError("dial", addr, err)
 		}
 		if c != nil {
-			if err := rpc.Sleep(ctx, 2*h.network.min); err != nil {
+			if retry.Wait(ctx, 2*h.network.min) != nil {
 				_ = c.Close() // nobody has it
-				return nil, err
+				return nil, ctx.Err()
 			}
 			return c, nil
 		}

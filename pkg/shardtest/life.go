@@ -11,7 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
-	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // errDead is the answer to everything that a dead process still asks.
@@ -128,7 +128,7 @@ func (l *life) pass(ctx context.Context, toStore bool) error {
 		switch {
 		case dead:
 			// A loop that does not mind errors should still see time pass.
-			_ = rpc.Sleep(ctx, time.Millisecond)
+			_ = retry.Wait(ctx, time.Millisecond)
 			return errDead
 		case frozen != nil:
 			<-frozen // not even ctx's end is noticed

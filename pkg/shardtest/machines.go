@@ -13,7 +13,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/agent"
 	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/retry"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -117,7 +117,7 @@ func (m *machine) run(ctx context.Context, done chan struct{}) {
 		if err := agent.Run(ctx, m.config()); err != nil && ctx.Err() == nil {
 			m.shard.Timeline.Say("machine", "the agent of %s fails: %v", m.vm.ID, err)
 		}
-		_ = rpc.Sleep(ctx, 5*time.Second) // fails when ctx ends, which ends the loop
+		_ = retry.Wait(ctx, 5*time.Second) // fails when ctx ends, which ends the loop
 	}
 }
 

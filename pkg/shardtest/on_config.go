@@ -14,7 +14,7 @@ func (s *Shard) change(do func(*Settings) error) error {
 	return s.PutConfig(c)
 }
 
-func (s *Shard) doConfigSize(a args) error {
+func doConfigSize(s *Shard, a args) error {
 	return s.change(func(c *Settings) error {
 		switch a.words[0] {
 		case "web":
@@ -28,29 +28,29 @@ func (s *Shard) doConfigSize(a args) error {
 	})
 }
 
-func (s *Shard) doConfigType(a args) error {
+func doConfigType(s *Shard, a args) error {
 	return s.change(func(c *Settings) error { c.InstanceType = a.words[0]; return nil })
 }
 
-func (s *Shard) doConfigVar(a args) error {
+func doConfigVar(s *Shard, a args) error {
 	return s.change(func(c *Settings) error { c.Var = a.count; return nil })
 }
 
-func (s *Shard) doConfigDrain(a args) error {
+func doConfigDrain(s *Shard, a args) error {
 	return s.change(func(c *Settings) error { c.DrainTimeout = a.span; return nil })
 }
 
-func (s *Shard) doConfigBroken(args) error {
+func doConfigBroken(s *Shard, _ args) error {
 	return s.change(func(c *Settings) error { c.Broken = true; return nil })
 }
 
-func (s *Shard) doConfigMended(args) error {
+func doConfigMended(s *Shard, _ args) error {
 	return s.change(func(c *Settings) error { c.Broken = false; return nil })
 }
 
 // doHeal ends every fault: all servers run and reach each other, the store and
 // all agents, nothing fails any more, and the config is valid and in effect.
-func (s *Shard) doHeal(args) error {
+func doHeal(s *Shard, _ args) error {
 	s.fairWeather()
 	s.world.Mend()
 	s.network.HealAll()
@@ -58,7 +58,7 @@ func (s *Shard) doHeal(args) error {
 	time.Sleep(storeTimeout) // a request that a server dies after may be under way
 	s.revive()
 	if s.settings.Broken {
-		if err := s.doConfigMended(args{}); err != nil {
+		if err := doConfigMended(s, args{}); err != nil {
 			return err
 		}
 	}

@@ -32,9 +32,9 @@ func (m *machine) isDown() bool {
 	return m.down
 }
 
-func (s *Shard) doVMDies(a args) error     { return s.strike(a, "dies", s.world.Kill) }
-func (s *Shard) doVMStops(a args) error    { return s.strike(a, "stops", s.world.Stop) }
-func (s *Shard) doVMVanishes(a args) error { return s.strike(a, "vanishes", s.world.Vanish) }
+func doVMDies(s *Shard, a args) error     { return s.strike(a, "dies", s.world.Kill) }
+func doVMStops(s *Shard, a args) error    { return s.strike(a, "stops", s.world.Stop) }
+func doVMVanishes(s *Shard, a args) error { return s.strike(a, "vanishes", s.world.Vanish) }
 
 // strike has something happen to a machine behind everybody's back.
 func (s *Shard) strike(a args, how string, do func(fleet.InstanceID) bool) error {
@@ -49,7 +49,7 @@ func (s *Shard) strike(a args, how string, do func(fleet.InstanceID) bool) error
 }
 
 // doNotice announces that the provider takes a machine, and does it.
-func (s *Shard) doNotice(a args) error {
+func doNotice(s *Shard, a args) error {
 	m, err := s.pick(a.words[0])
 	if err != nil {
 		return err
@@ -87,8 +87,8 @@ func (m *machine) lives(d time.Duration) bool {
 	}
 }
 
-func (s *Shard) doAgentDies(a args) error     { return s.restartAgent(a, false) }
-func (s *Shard) doAgentRestarts(a args) error { return s.restartAgent(a, true) }
+func doAgentDies(s *Shard, a args) error     { return s.restartAgent(a, false) }
+func doAgentRestarts(s *Shard, a args) error { return s.restartAgent(a, true) }
 
 func (s *Shard) restartAgent(a args, orderly bool) error {
 	m, err := s.pick(a.words[0])

@@ -27,8 +27,8 @@ func (s *Shard) hosts(name string) (addrs []string, err error) {
 	}
 }
 
-func (s *Shard) doCut(a args) error  { return s.connect(a.words[0], a.words[1], false) }
-func (s *Shard) doJoin(a args) error { return s.connect(a.words[0], a.words[1], true) }
+func doCut(s *Shard, a args) error  { return s.connect(a.words[0], a.words[1], false) }
+func doJoin(s *Shard, a args) error { return s.connect(a.words[0], a.words[1], true) }
 
 // connect joins or cuts two hosts; the store is reached from servers alone.
 func (s *Shard) connect(one, other string, join bool) error {

@@ -35,7 +35,7 @@ func (s *Shard) living(name string) (*server, error) {
 
 func (v *server) alive() bool { return v.running() && !dead(v.life) }
 
-func (s *Shard) doStart(a args) error {
+func doStart(s *Shard, a args) error {
 	v, err := s.place(a.words[0])
 	switch {
 	case err != nil:
@@ -47,7 +47,7 @@ func (s *Shard) doStart(a args) error {
 	return nil
 }
 
-func (s *Shard) doStop(a args) error {
+func doStop(s *Shard, a args) error {
 	v, err := s.living(a.words[0])
 	if err == nil {
 		v.terminate()
@@ -55,7 +55,7 @@ func (s *Shard) doStop(a args) error {
 	return err
 }
 
-func (s *Shard) doCrash(a args) error {
+func doCrash(s *Shard, a args) error {
 	v, err := s.living(a.words[0])
 	if err == nil {
 		v.life.kill("of a crash")
@@ -63,11 +63,11 @@ func (s *Shard) doCrash(a args) error {
 	return err
 }
 
-func (s *Shard) doCrashBefore(a args) error { return s.arm(a, crash{}) }
-func (s *Shard) doCrashAfter(a args) error  { return s.arm(a, crash{after: true}) }
+func doCrashBefore(s *Shard, a args) error { return s.arm(a, crash{}) }
+func doCrashAfter(s *Shard, a args) error  { return s.arm(a, crash{after: true}) }
 
 // doSuspendBefore suspends the process as it is about to make a request.
-func (s *Shard) doSuspendBefore(a args) error { return s.arm(a, crash{freeze: true}) }
+func doSuspendBefore(s *Shard, a args) error { return s.arm(a, crash{freeze: true}) }
 
 func (s *Shard) arm(a args, c crash) error {
 	v, err := s.living(a.words[0])
@@ -78,7 +78,7 @@ func (s *Shard) arm(a args, c crash) error {
 	return err
 }
 
-func (s *Shard) doSuspend(a args) error {
+func doSuspend(s *Shard, a args) error {
 	v, err := s.living(a.words[0])
 	if err == nil {
 		s.Timeline.Say(v.lifeName(), "is suspended")
@@ -87,7 +87,7 @@ func (s *Shard) doSuspend(a args) error {
 	return err
 }
 
-func (s *Shard) doResume(a args) error {
+func doResume(s *Shard, a args) error {
 	v, err := s.living(a.words[0])
 	if err == nil {
 		s.Timeline.Say(v.lifeName(), "goes on")
@@ -96,9 +96,9 @@ func (s *Shard) doResume(a args) error {
 	return err
 }
 
-func (s *Shard) doWait(a args) error {
+func doWait(s *Shard, a args) error {
 	time.Sleep(a.span)
 	return nil
 }
 
-func (s *Shard) doSettle(a args) error { return s.Settle(a.span) }
+func doSettle(s *Shard, a args) error { return s.Settle(a.span) }

@@ -55,7 +55,7 @@ func (s *Shard) live(script Script) error {
 		return err
 	}
 	s.Timeline.Say("driver", "heal")
-	if err := s.doHeal(args{}); err != nil {
+	if err := doHeal(s, args{}); err != nil {
 		return err
 	}
 	time.Sleep(quiet) // whoever backed off tries again by then
@@ -69,7 +69,7 @@ func (s *Shard) live(script Script) error {
 	s.book.judgeSizes(groups)
 	before := s.members()
 	s.Timeline.Say("driver", "stop leader")
-	if err := s.doStop(args{words: []string{"leader"}}); err != nil {
+	if err := doStop(s, args{words: []string{"leader"}}); err != nil {
 		return err
 	}
 	time.Sleep(quiet)
