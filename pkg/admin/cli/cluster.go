@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) cluster() *cobra.Command {
-	cmd := a.branch(&cobra.Command{Use: "cluster", Short: "The cluster itself: nonces, identities and secrets, straight from its storage"},
+	cmd := branch(&cobra.Command{Use: "cluster", Short: "The cluster itself: nonces, identities and secrets, straight from its storage"},
 		a.clusterNonce(), a.clusterRegisterOperator(), a.clusterSecret())
 	f := cmd.PersistentFlags()
 	f.StringVar(&a.storage.Provider, "storage-provider", a.preset("STORAGE_PROVIDER", "s3"), "s3 or dir")

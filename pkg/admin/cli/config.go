@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) config() *cobra.Command {
-	return a.shardFlags(a.branch(&cobra.Command{Use: "config", Short: "Static config: status, refresh, validate"},
+	return a.shardFlags(branch(&cobra.Command{Use: "config", Short: "Static config: status, refresh, validate"},
 		a.configStatus(), a.configRefresh(), a.configValidate()))
 }
 
@@ -42,7 +42,7 @@ func configColumns() []column[admin.ConfigStatus] {
 func (a *app) configStatus() *cobra.Command {
 	cmd := &cobra.Command{Use: "status", Short: "Show which config each shard runs", Args: cobra.NoArgs}
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		client, shards, err := a.ask(a.readShards)
+		client, shards, err := a.ask(a.target.read)
 		if err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (a *app) configRefresh() *cobra.Command {
 			"and everything that is wrong with it is listed.",
 	}
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		client, shards, err := a.ask(a.writeShards)
+		client, shards, err := a.ask(a.target.write)
 		if err != nil {
 			return err
 		}

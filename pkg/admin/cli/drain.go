@@ -40,7 +40,7 @@ func (a *app) instanceDrain() *cobra.Command {
 		if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 			return usagef("the command %.40q comes after a double dash: instance drain -- COMMAND", args[0])
 		}
-		client, shards, err := a.ask(a.readShards)
+		client, shards, err := a.ask(a.target.read)
 		if err != nil {
 			return err
 		}

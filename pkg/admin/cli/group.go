@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) group() *cobra.Command {
-	return a.shardFlags(a.branch(&cobra.Command{Use: "group", Short: "Groups: list, status, scale, create, delete"},
+	return a.shardFlags(branch(&cobra.Command{Use: "group", Short: "Groups: list, status, scale, create, delete"},
 		a.groupList(), a.groupStatus(), a.groupScale(), a.groupCreate(), a.groupDelete()))
 }
 
@@ -45,7 +45,7 @@ func conditions(g admin.Group) string {
 func (a *app) groupList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the groups of all shards", Args: cobra.NoArgs}
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		client, shards, err := a.ask(a.readShards)
+		client, shards, err := a.ask(a.target.read)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (a *app) groupList() *cobra.Command {
 func (a *app) groupStatus() *cobra.Command {
 	cmd := &cobra.Command{Use: "status GROUP", Short: "Show one group in full", Args: cobra.ExactArgs(1)}
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
-		client, shards, err := a.ask(a.readShards)
+		client, shards, err := a.ask(a.target.read)
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (a *app) groupStatus() *cobra.Command {
 func (a *app) groupDelete() *cobra.Command {
 	cmd := &cobra.Command{Use: "delete GROUP", Short: "Scale a dynamic group to zero and forget it", Args: cobra.ExactArgs(1)}
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
-		client, shards, err := a.ask(a.writeShards)
+		client, shards, err := a.ask(a.target.write)
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) instance() *cobra.Command {
-	return a.shardFlags(a.branch(&cobra.Command{Use: "instance", Short: "Instances: list, status, create, delete, drain, ack"},
+	return a.shardFlags(branch(&cobra.Command{Use: "instance", Short: "Instances: list, status, create, delete, drain, ack"},
 		a.instanceList(), a.instanceStatus(), a.instanceCreate(), a.instanceDelete(), a.instanceDrain(), a.instanceAck()))
 }
 
@@ -48,7 +48,7 @@ func (a *app) instanceList() *cobra.Command {
 	cmd.Flags().StringVar(&group, "group", "", "only this group")
 	cmd.Flags().BoolVar(&deleted, "deleted", false, "tombstones too")
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		client, shards, err := a.ask(a.readShards)
+		client, shards, err := a.ask(a.target.read)
 		if err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (a *app) instanceStatus() *cobra.Command {
 		if _, err := fleet.ParseID(args[0]); err != nil {
 			return usageError{err}
 		}
-		client, shards, err := a.ask(a.readShards)
+		client, shards, err := a.ask(a.target.read)
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ func (a *app) instanceCreate() *cobra.Command {
 				return usagef("--vars: %.80q is not a JSON object: %w", vars, err)
 			}
 		}
-		client, shards, err := a.ask(a.writeShards)
+		client, shards, err := a.ask(a.target.write)
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (a *app) instanceDelete() *cobra.Command {
 			return usagef("want an instance id or --key, one of the two")
 		}
 		if key != "" {
-			client, shards, err := a.ask(a.writeShards)
+			client, shards, err := a.ask(a.target.write)
 			if err != nil {
 				return err
 			}
@@ -98,7 +98,7 @@ func (a *app) toInstance(
 	if _, err := fleet.ParseID(id); err != nil {
 		return usageError{err}
 	}
-	client, shards, err := a.ask(a.readShards)
+	client, shards, err := a.ask(a.target.read)
 	if err != nil {
 		return err
 	}

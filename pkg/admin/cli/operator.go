@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) operator() *cobra.Command {
-	return a.shardFlags(a.branch(&cobra.Command{Use: "operator", Short: "Operators of the cluster: list, remove"},
+	return a.shardFlags(branch(&cobra.Command{Use: "operator", Short: "Operators of the cluster: list, remove"},
 		a.operatorList(), a.operatorRemove()))
 }
 
@@ -38,7 +38,7 @@ func (a *app) operatorList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the tenant's operators, of the whole cluster", Args: cobra.NoArgs}
 	cmd.Flags().BoolVar(&removed, "removed", false, "those that were removed too")
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		client, shards, err := a.ask(a.readShards)
+		client, shards, err := a.ask(a.target.read)
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (a *app) operatorRemove() *cobra.Command {
 		if id, err := fleet.ParseID(args[0]); err != nil || id.Kind() != fleet.OperatorKind {
 			return usagef("%.80q is not the id of an operator: `nstance-admin operator list` shows them", args[0])
 		}
-		client, shards, err := a.ask(a.everyShard)
+		client, shards, err := a.ask(a.target.every)
 		if err != nil {
 			return err
 		}

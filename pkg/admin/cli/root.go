@@ -66,16 +66,13 @@ type app struct {
 	output      string
 	format      format
 	timeout     time.Duration
-	servers     string
-	shardName   string
-	shardGiven  bool // by the flag, rather than by the environment
-	allShards   bool
+	target      target
 	identityDir string
 	storage     admin.StorageConfig
 }
 
 func (a *app) root() *cobra.Command {
-	root := a.branch(&cobra.Command{
+	root := branch(&cobra.Command{
 		Use: "nstance-admin", Short: "Manage Nstance clusters and shards", Version: a.env.Version,
 		SilenceUsage: true, SilenceErrors: true,
 	}, a.cluster(), a.config(), a.group(), a.instance(), a.operator(), a.watch())
@@ -95,7 +92,7 @@ func (a *app) preset(name, fallback string) string {
 
 // branch makes a command that only has others below it. Alone it shows its help;
 // what is none of its commands is a mistake.
-func (a *app) branch(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
+func branch(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(children...)
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -126,7 +123,7 @@ func (a *app) leaf(cmd *cobra.Command, run func(cmd *cobra.Command, args []strin
 			return usagef("timeout: %s is not valid: want a duration above 0, such as 30s", a.timeout)
 		}
 		if shard := cmd.Flags().Lookup("shard"); shard != nil {
-			a.shardGiven = shard.Changed
+			a.target.given = shard.Changed
 		}
 		a.started = true
 		ctx, cancel := cmd.Context(), context.CancelFunc(func() {})

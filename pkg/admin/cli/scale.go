@@ -81,7 +81,7 @@ func (a *app) groupCreate() *cobra.Command {
 // upsert changes a group in the shards that the flags say, and waits for it in
 // all of them if asked to.
 func (a *app) upsert(cmd *cobra.Command, change admin.Change, wait bool) error {
-	client, shards, err := a.ask(a.writeShards)
+	client, shards, err := a.ask(a.target.write)
 	if err != nil {
 		return err
 	}

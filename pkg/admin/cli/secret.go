@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) clusterSecret() *cobra.Command {
-	return a.branch(&cobra.Command{Use: "secret", Short: "Secrets that instances' files are made from: put"}, a.clusterSecretPut())
+	return branch(&cobra.Command{Use: "secret", Short: "Secrets that instances' files are made from: put"}, a.clusterSecretPut())
 }
 
 func (a *app) clusterSecretPut() *cobra.Command {

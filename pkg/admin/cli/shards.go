@@ -10,26 +10,34 @@ import (
 	"github.com/nstance/nstance/pkg/client"
 )
 
+// target is which shards the flags name.
+type target struct {
+	servers string
+	shard   string
+	given   bool // shard: by the flag, rather than by the environment
+	all     bool
+}
+
 // shardFlags adds the flags of commands that ask shards.
 func (a *app) shardFlags(cmd *cobra.Command) *cobra.Command {
 	f := cmd.PersistentFlags()
-	f.StringVar(&a.servers, "servers", a.preset("SERVERS", ""), "operator addresses: shard=host:port[;host:port],…")
-	f.StringVar(&a.shardName, "shard", a.preset("SHARD", ""), "ask only this shard")
-	f.BoolVar(&a.allShards, "all-shards", false, "ask all shards (the default for what only reads)")
+	f.StringVar(&a.target.servers, "servers", a.preset("SERVERS", ""), "operator addresses: shard=host:port[;host:port],…")
+	f.StringVar(&a.target.shard, "shard", a.preset("SHARD", ""), "ask only this shard")
+	f.BoolVar(&a.target.all, "all-shards", false, "ask all shards (the default for what only reads)")
 	f.StringVar(&a.identityDir, "identity-dir", a.preset("IDENTITY_DIR", "."), "folder of ca.crt, identity.crt and identity.key")
 	return cmd
 }
 
-// readShards returns the shards to ask.
-func (a *app) readShards() ([]client.Shard, error) {
-	name := a.shardName
-	if a.allShards {
-		if a.shardGiven {
+// read returns the shards to ask.
+func (t *target) read() ([]client.Shard, error) {
+	name := t.shard
+	if t.all {
+		if t.given {
 			return nil, usagef("--shard and --all-shards exclude each other")
 		}
 		name = ""
 	}
-	all, err := client.ParseServers(a.servers)
+	all, err := client.ParseServers(t.servers)
 	if err != nil {
 		return nil, usagef("--%w", err)
 	}
@@ -40,23 +48,23 @@ func (a *app) readShards() ([]client.Shard, error) {
 	return picked, nil
 }
 
-// everyShard returns all shards there are, unless --shard says another thing: what
+// every returns all shards there are, unless --shard says another thing: what
 // NSTANCE_ADMIN_SHARD names is where one usually works.
-func (a *app) everyShard() ([]client.Shard, error) {
-	if !a.shardGiven {
-		a.allShards = true
+func (t *target) every() ([]client.Shard, error) {
+	if !t.given {
+		t.all = true
 	}
-	return a.readShards()
+	return t.read()
 }
 
-// writeShards returns the shards that a change is for: one named, the only one
+// write returns the shards that a change is for: one named, the only one
 // there is, or all when that was asked for.
-func (a *app) writeShards() ([]client.Shard, error) {
-	picked, err := a.readShards()
+func (t *target) write() ([]client.Shard, error) {
+	picked, err := t.read()
 	if err != nil {
 		return nil, err
 	}
-	if len(picked) > 1 && !a.allShards {
+	if len(picked) > 1 && !t.all {
 		return nil, usagef("there are %d shards: say --shard NAME or --all-shards", len(picked))
 	}
 	return picked, nil

@@ -31,7 +31,7 @@ func (a *app) watch() *cobra.Command {
 				return usagef("--only: %.40q is not valid: want %s", what, strings.Join(all, ", "))
 			}
 		}
-		client, shards, err := a.ask(a.readShards)
+		client, shards, err := a.ask(a.target.read)
 		if err != nil {
 			return err
 		}
