@@ -56,7 +56,7 @@ func (w *World) begin(p *Provider, r request) *flight {
 	c := Call{Op: r.op, By: p.name, Scope: p.scope, Ref: r.ref, Subnet: r.subnet, Target: r.target, Start: time.Now()}
 	f := &flight{call: &c}
 	w.calls = append(w.calls, &c)
-	draw := w.draw(r.op, r.ref)
+	draw := w.dice.draw(r.op, r.ref)
 	f.takes = r.takes.draw(draw)
 	f.fault = w.fault(r.op, draw)
 	f.takes += f.fault.Delay

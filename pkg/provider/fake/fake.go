@@ -77,7 +77,7 @@ type World struct {
 	used     map[string]int  // VMs per subnet
 	serial   uint64
 	calls    []*Call
-	counts   map[drawKey]uint64
+	dice     dice
 	scripted map[Op][]Fault
 	outage   error
 	watchers map[*watcher]struct{}
@@ -95,7 +95,7 @@ func New(cfg Config) *World {
 		shelves:  map[provider.Scope]*shelf{},
 		byName:   map[string]*row{},
 		used:     map[string]int{},
-		counts:   map[drawKey]uint64{},
+		dice:     dice{seed: cfg.Seed, counts: map[drawKey]uint64{}},
 		scripted: map[Op][]Fault{},
 		watchers: map[*watcher]struct{}{},
 		capacity: maps.Clone(cfg.Capacity),

@@ -62,21 +62,26 @@ func (w *World) fault(op Op, draw *rand.Rand) Fault {
 	return Fault{}
 }
 
+// dice are where the world's randomness comes from.
+type dice struct {
+	seed   uint64
+	counts map[drawKey]uint64
+}
+
 // drawKey names a sequence of draws.
 type drawKey struct {
 	op  Op
 	ref provider.Ref
 }
 
-// draw returns the randomness of the next call of this kind about ref. It holds
-// the lock.
-func (w *World) draw(op Op, ref provider.Ref) *rand.Rand {
+// draw returns the randomness of the next call of this kind about ref.
+func (d *dice) draw(op Op, ref provider.Ref) *rand.Rand {
 	if ref.ID != "" {
 		ref.ProviderID = "" // it is not the same in every run
 	}
 	key := drawKey{op: op, ref: ref}
-	w.counts[key]++
-	return rand.New(rand.NewPCG(w.cfg.Seed, hash(string(op), string(ref.ID), ref.ProviderID)+w.counts[key]))
+	d.counts[key]++
+	return rand.New(rand.NewPCG(d.seed, hash(string(op), string(ref.ID), ref.ProviderID)+d.counts[key]))
 }
 
 // draw picks a duration of the span.

@@ -27,7 +27,7 @@ var _ provider.ImageResolver = (*Provider)(nil)
 // that at least one image of the world has.
 func (p *Provider) ResolveImage(ctx context.Context, q provider.ImageQuery) (string, error) {
 	r := request{op: OpImage, takes: p.w.cfg.AsideLatency}
-	return send(ctx, p, r, func() (string, error) { return p.w.resolve(q) })
+	return send(ctx, p, r, func() (string, error) { return resolve(p.w.images, q) })
 }
 
 // AddImage publishes one more image.
@@ -44,22 +44,22 @@ func (w *World) RemoveImage(id string) {
 	w.images = slices.DeleteFunc(w.images, func(i Image) bool { return i.ID == id })
 }
 
-// resolve holds the lock.
-func (w *World) resolve(q provider.ImageQuery) (string, error) {
+// resolve picks the image that q asks for.
+func resolve(images []Image, q provider.ImageQuery) (string, error) {
 	for _, f := range q.Filters {
 		known := func(i Image) bool { _, ok := i.property(f.Name); return ok }
-		if len(w.images) > 0 && !slices.ContainsFunc(w.images, known) {
+		if len(images) > 0 && !slices.ContainsFunc(images, known) {
 			return "", fmt.Errorf("%w: no image has a property %.80q to filter by", provider.ErrInvalid, f.Name)
 		}
 	}
 	var found []Image
-	for _, i := range w.images {
+	for _, i := range images {
 		if i.matches(q) {
 			found = append(found, i)
 		}
 	}
 	if len(found) == 0 {
-		return "", fmt.Errorf("%w: none of %d images matches", provider.ErrNotFound, len(w.images))
+		return "", fmt.Errorf("%w: none of %d images matches", provider.ErrNotFound, len(images))
 	}
 	slices.SortFunc(found, func(a, b Image) int {
 		order := cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))

@@ -106,7 +106,7 @@ func (w *World) add(scope provider.Scope, spec provider.Spec) *row {
 	w.byName[r.vm.ProviderID] = r
 	w.used[spec.Subnet]++
 	w.tell(r)
-	draw := w.draw("boot", provider.Ref{ID: r.vm.ID, ProviderID: r.vm.ProviderID})
+	draw := w.dice.draw("boot", provider.Ref{ID: r.vm.ID, ProviderID: r.vm.ProviderID})
 	boot, life := w.cfg.Boot.draw(draw), w.cfg.Lifetime.draw(draw)
 	w.after(boot, func() {
 		if w.move(r, provider.StateRunning, provider.StatePending) && life > 0 {
@@ -159,7 +159,7 @@ func (w *World) remove(r *row) {
 }
 
 func (w *World) shutdown(r *row) time.Duration {
-	return w.cfg.Shutdown.draw(w.draw("shutdown", r.vm.Ref()))
+	return w.cfg.Shutdown.draw(w.dice.draw("shutdown", r.vm.Ref()))
 }
 
 // vanish ends a machine; it is remembered for a while if the world remembers.
