@@ -58,8 +58,8 @@ func TestPrecondition(t *testing.T) {
 		current object.ETag
 		want    bool
 	}{
-		{"always, absent", object.Always(), "", true},
-		{"always, present", object.Always(), "e", true},
+		{"always, absent", object.Precondition{}, "", true},
+		{"always, present", object.Precondition{}, "e", true},
 		{"if-absent, absent", object.IfAbsent(), "", true},
 		{"if-absent, present", object.IfAbsent(), "e", false},
 		{"if-match, same", object.IfMatch("e"), "e", true},

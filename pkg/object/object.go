@@ -57,9 +57,6 @@ type Precondition struct {
 	match  ETag
 }
 
-// Always is the empty precondition.
-func Always() Precondition { return Precondition{} }
-
 // IfAbsent holds when no object has the key.
 func IfAbsent() Precondition { return Precondition{absent: true} }
 
@@ -74,7 +71,7 @@ func (p Precondition) Absent() bool { return p.absent }
 // Match returns the etag of an IfMatch, or the empty string.
 func (p Precondition) Match() ETag { return p.match }
 
-// Conditional reports whether p is anything but Always.
+// Conditional reports whether p is anything but the zero value.
 func (p Precondition) Conditional() bool { return p.absent || p.etag }
 
 // Holds reports whether p holds of a key whose object has the etag current;

@@ -25,7 +25,7 @@ func (d deaf) Put(ctx context.Context, key string, body []byte, pre object.Preco
 }
 
 func TestProbeNamesWhatIsNotHonoured(t *testing.T) {
-	always := object.Always()
+	always := object.Precondition{}
 	for name, c := range map[string]struct {
 		put  func(object.Store, context.Context, string, []byte, object.Precondition) (object.ETag, error)
 		want string
@@ -138,7 +138,7 @@ func TestProbeAtOnce(t *testing.T) {
 // other run's object stays.
 func TestProbeSparesAnotherRun(t *testing.T) {
 	s := mem.New(mem.Config{})
-	if _, err := s.Put(t.Context(), "probe/run", []byte("another's"), object.Always()); err != nil {
+	if _, err := s.Put(t.Context(), "probe/run", []byte("another's"), object.Precondition{}); err != nil {
 		t.Fatal(err)
 	}
 	err := object.Probe(t.Context(), s, "run")

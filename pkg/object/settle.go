@@ -34,7 +34,7 @@ func settleBackoff() retry.Backoff {
 // IfAbsent or IfMatch: an unconditional write that lands late would undo a later one.
 func Settle(ctx context.Context, s Store, key string, body []byte, pre Precondition) (ETag, error) {
 	if !pre.Conditional() {
-		return "", fmt.Errorf("settle %s: precondition is Always, must be IfAbsent or IfMatch", key)
+		return "", fmt.Errorf("settle %s: no precondition, must be IfAbsent or IfMatch", key)
 	}
 	etag, err := s.Put(ctx, key, body, pre)
 	if !errors.Is(err, ErrUnknown) {

@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"context"
 	"time"
 
 	"github.com/nstance/nstance/pkg/retry"
@@ -12,13 +11,4 @@ import (
 // same moment.
 func Backoff() retry.Backoff {
 	return retry.Backoff{First: time.Second, Limit: 10 * time.Second, Least: 200 * time.Millisecond}
-}
-
-// Sleep waits for d, or until ctx ends, whose error it then returns. What is new
-// calls retry.Wait instead, which returns the cause.
-func Sleep(ctx context.Context, d time.Duration) error {
-	if retry.Wait(ctx, d) != nil {
-		return ctx.Err()
-	}
-	return nil
 }

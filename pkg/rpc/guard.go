@@ -72,7 +72,7 @@ func (g *guard) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, 
 	}
 	c.admitted = true
 	if c.known {
-		ctx = context.WithValue(ctx, callerKey{}, c.caller)
+		ctx = WithCaller(ctx, c.caller)
 	}
 	return handler(srv, &servedStream{ServerStream: ss, ctx: ctx, guard: g, call: c})
 }
@@ -150,8 +150,7 @@ func CallerFrom(ctx context.Context) (caller pki.Caller, ok bool) {
 	return caller, ok
 }
 
-// WithCaller returns a context as a handler gets it, for tests of handlers
-// without a connection.
+// WithCaller returns a context as the handler of a call of this caller gets it.
 func WithCaller(ctx context.Context, caller pki.Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }

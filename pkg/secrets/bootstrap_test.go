@@ -287,7 +287,7 @@ func TestRefusedTrust(t *testing.T) {
 	}
 	overwrite := func(key, body string) func(*testing.T, object.Store) {
 		return func(t *testing.T, s object.Store) {
-			if _, err := s.Put(t.Context(), key, []byte(body), object.Always()); err != nil {
+			if _, err := s.Put(t.Context(), key, []byte(body), object.Precondition{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -377,7 +377,7 @@ func TestABundleOfSeveralCAs(t *testing.T) {
 		t.Fatal(err)
 	}
 	bundle := pki.NewBundle(next.Certificate(), first.CA.Certificate())
-	if _, err := store.Put(t.Context(), caCert, bundle.PEM(), object.Always()); err != nil {
+	if _, err := store.Put(t.Context(), caCert, bundle.PEM(), object.Precondition{}); err != nil {
 		t.Fatal(err)
 	}
 	trust := bootstrap(t, store, 2)

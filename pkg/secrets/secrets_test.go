@@ -141,7 +141,7 @@ func TestWhatDoesNotOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	put := func(name string, body []byte) {
-		if _, err := store.Put(t.Context(), prefix+name, body, object.Always()); err != nil {
+		if _, err := store.Put(t.Context(), prefix+name, body, object.Precondition{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -318,7 +318,7 @@ func FuzzUnseal(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		store := mem.New(mem.Config{})
-		if _, err := store.Put(t.Context(), prefix+"x", body, object.Always()); err != nil {
+		if _, err := store.Put(t.Context(), prefix+"x", body, object.Precondition{}); err != nil {
 			t.Fatal(err)
 		}
 		value, err := sealed(t, store, 2, keyB, keyA).Get(t.Context(), "x")

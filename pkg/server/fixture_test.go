@@ -95,7 +95,7 @@ func (s *site) putConfig(shard string) { s.put("config/"+shard+".jsonc", s.text(
 
 func (s *site) put(key, body string) {
 	s.t.Helper()
-	if _, err := s.inner.Put(context.Background(), key, []byte(body), object.Always()); err != nil {
+	if _, err := s.inner.Put(context.Background(), key, []byte(body), object.Precondition{}); err != nil {
 		s.t.Fatal(err)
 	}
 }

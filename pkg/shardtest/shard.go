@@ -123,7 +123,7 @@ func (s *Shard) fairWeather() {
 // PutConfig writes the static config, as a person or Terraform would.
 func (s *Shard) PutConfig(c Settings) error {
 	s.settings = c
-	if _, err := s.bucket.Put(context.Background(), configKey(), []byte(c.Text()), object.Always()); err != nil {
+	if _, err := s.bucket.Put(context.Background(), configKey(), []byte(c.Text()), object.Precondition{}); err != nil {
 		return fmt.Errorf("put config: %w", err)
 	}
 	return nil

@@ -36,7 +36,7 @@ func TestSlowWriterFindsOut(t *testing.T) {
 				t.Fatal(err)
 			}
 			put := func(body string) {
-				if _, err := s.Put(t.Context(), "k", []byte(body), object.Always()); err != nil {
+				if _, err := s.Put(t.Context(), "k", []byte(body), object.Precondition{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -79,7 +79,7 @@ func TestConfirmedByItsSuccessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 8 {
-		if _, err := s.Put(t.Context(), "k", fmt.Append(nil, i), object.Always()); err != nil {
+		if _, err := s.Put(t.Context(), "k", fmt.Append(nil, i), object.Precondition{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -34,7 +34,7 @@ func TestETagsNeverRecur(t *testing.T) {
 	s := open(t, t.TempDir())
 	seen := map[object.ETag]bool{}
 	for range 3 {
-		for _, pre := range []object.Precondition{object.IfAbsent(), object.Always(), object.Always()} {
+		for _, pre := range []object.Precondition{object.IfAbsent(), {}, {}} {
 			etag := put(t, s, "k", "same", pre)
 			if seen[etag] {
 				t.Fatalf("etag %q came twice", etag)
@@ -53,7 +53,7 @@ func TestOldVersionsGo(t *testing.T) {
 	root := t.TempDir()
 	s := open(t, root)
 	for i := range 50 {
-		put(t, s, "leader/dev-1.json", fmt.Sprint(i), object.Always())
+		put(t, s, "leader/dev-1.json", fmt.Sprint(i), object.Precondition{})
 	}
 	if all := files(t, root); len(all) > 10 {
 		t.Errorf("50 writes leave %d files", len(all))
@@ -85,7 +85,7 @@ func TestSlowWriter(t *testing.T) {
 	root := t.TempDir()
 	s := open(t, root)
 	for i := range 20 {
-		put(t, s, "k", fmt.Sprint(i), object.Always())
+		put(t, s, "k", fmt.Sprint(i), object.Precondition{})
 	}
 	before, err := s.Get(t.Context(), "k")
 	if err != nil {
@@ -157,7 +157,7 @@ func TestLeftovers(t *testing.T) {
 			}
 		}
 	}
-	put(t, open(t, root), "k", "two", object.Always())
+	put(t, open(t, root), "k", "two", object.Precondition{})
 	left := files(t, root)
 	for name, want := range map[string]bool{"tmp/old/x": false, "tmp/new/x": true, "k.o/tmp-old": false, "k.o/tmp-new": true} {
 		if slices.Contains(left, name) != want {

@@ -49,8 +49,8 @@ func TestLatencyLosesReplies(t *testing.T) {
 func TestHashedETagRepeats(t *testing.T) {
 	for _, hash := range []bool{false, true} {
 		s := mem.New(mem.Config{HashETags: hash})
-		a, _ := s.Put(t.Context(), "k", []byte("same"), object.Always())
-		b, _ := s.Put(t.Context(), "k", []byte("same"), object.Always())
+		a, _ := s.Put(t.Context(), "k", []byte("same"), object.Precondition{})
+		b, _ := s.Put(t.Context(), "k", []byte("same"), object.Precondition{})
 		if (a == b) != hash {
 			t.Errorf("hashed %v: etags of equal bodies are %q and %q", hash, a, b)
 		}

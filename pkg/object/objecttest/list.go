@@ -31,7 +31,7 @@ func testKeysInsideKeys(t *testing.T, s object.Store) {
 func testPrefixes(t *testing.T, s object.Store) {
 	keys := []string{"instance/dev-1/a", "instance/dev-1/b", "instance/dev-10/a", "instance/dev-2/a", "instances", "leader/dev-1.json"}
 	for _, k := range keys {
-		put(t, s, k, k, object.Always())
+		put(t, s, k, k, object.Precondition{})
 	}
 	for prefix, want := range map[string][]string{
 		"":                       keys,
@@ -69,7 +69,7 @@ func testListMany(t *testing.T, s object.Store) {
 		})
 	}
 	wg.Wait()
-	put(t, s, "manz", "not of the prefix", object.Always())
+	put(t, s, "manz", "not of the prefix", object.Precondition{})
 	wantKeys(t, s, "many/", want...)
 	wantKeys(t, s, "many/05", want[500:600]...)
 
@@ -88,7 +88,7 @@ func testListWhileWriting(t *testing.T, s object.Store) {
 	var stay []string
 	for i := range 20 {
 		stay = append(stay, fmt.Sprintf("l/%02d-stays", i))
-		put(t, s, stay[i], "x", object.Always())
+		put(t, s, stay[i], "x", object.Precondition{})
 	}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -97,7 +97,7 @@ func testListWhileWriting(t *testing.T, s object.Store) {
 		for i := range 20 {
 			k := fmt.Sprintf("l/%02d-goes", i)
 			put(t, s, k, "x", object.IfAbsent())
-			put(t, s, stay[i], "rewritten", object.Always())
+			put(t, s, stay[i], "rewritten", object.Precondition{})
 			if err := s.Delete(t.Context(), k); err != nil {
 				t.Errorf("delete: %v", err)
 			}

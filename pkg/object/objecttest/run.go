@@ -63,9 +63,9 @@ func testGetPutDelete(t *testing.T, s object.Store) {
 	if err := s.Delete(ctx, "a/b"); err != nil {
 		t.Errorf("delete of an absent object: %v", err)
 	}
-	first := put(t, s, "a/b", "one", object.Always())
+	first := put(t, s, "a/b", "one", object.Precondition{})
 	wantObject(t, s, "a/b", "one", first)
-	second := put(t, s, "a/b", "two", object.Always())
+	second := put(t, s, "a/b", "two", object.Precondition{})
 	if second == first {
 		t.Errorf("etag %q did not change with the body", first)
 	}
@@ -76,7 +76,7 @@ func testGetPutDelete(t *testing.T, s object.Store) {
 	_, err = s.Get(ctx, "a/b")
 	wantErr(t, "get of a deleted object", err, object.ErrNotFound)
 	wantKeys(t, s, "")
-	wantObject(t, s, "a/b", "three", put(t, s, "a/b", "three", object.Always()))
+	wantObject(t, s, "a/b", "three", put(t, s, "a/b", "three", object.Precondition{}))
 }
 
 func testBodies(t *testing.T, s object.Store) {
@@ -87,17 +87,17 @@ func testBodies(t *testing.T, s object.Store) {
 	for name, body := range map[string][]byte{
 		"nil": nil, "empty": {}, "zero": {0}, "newlines": []byte("\r\n\n\x00\n"), "big": big,
 	} {
-		etag := put(t, s, "bodies/"+name, string(body), object.Always())
+		etag := put(t, s, "bodies/"+name, string(body), object.Precondition{})
 		wantObject(t, s, "bodies/"+name, string(body), etag)
 	}
 	// A shorter body leaves nothing of a longer one behind.
-	wantObject(t, s, "bodies/big", "x", put(t, s, "bodies/big", "x", object.Always()))
-	wantObject(t, s, "bodies/zero", "", put(t, s, "bodies/zero", "", object.Always()))
+	wantObject(t, s, "bodies/big", "x", put(t, s, "bodies/big", "x", object.Precondition{}))
+	wantObject(t, s, "bodies/zero", "", put(t, s, "bodies/zero", "", object.Precondition{}))
 }
 
 func testBodyBelongsToCaller(t *testing.T, s object.Store) {
 	body := []byte("mine")
-	if _, err := s.Put(t.Context(), "k", body, object.Always()); err != nil {
+	if _, err := s.Put(t.Context(), "k", body, object.Precondition{}); err != nil {
 		t.Fatal(err)
 	}
 	body[0] = 'X'
@@ -114,7 +114,7 @@ func testBodyBelongsToCaller(t *testing.T, s object.Store) {
 
 func testInfo(t *testing.T, s object.Store) {
 	before := time.Now().Add(-2 * time.Second) // S3 times have a resolution of a second
-	etag := put(t, s, "info", "12345", object.Always())
+	etag := put(t, s, "info", "12345", object.Precondition{})
 	o, err := s.Get(t.Context(), "info")
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func testIfMatch(t *testing.T, s object.Store) {
 
 // testETagOfDeleted uses a new body, as every writer must: an etag may be a hash.
 func testETagOfDeleted(t *testing.T, s object.Store) {
-	old := put(t, s, "k", "one", object.Always())
+	old := put(t, s, "k", "one", object.Precondition{})
 	if err := s.Delete(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func testInvalidKeys(t *testing.T, s object.Store) {
 	} {
 		_, err := s.Get(t.Context(), k)
 		wantErr(t, fmt.Sprintf("get %q", k), err, object.ErrInvalidKey)
-		_, err = s.Put(t.Context(), k, []byte("x"), object.Always())
+		_, err = s.Put(t.Context(), k, []byte("x"), object.Precondition{})
 		wantErr(t, fmt.Sprintf("put %q", k), err, object.ErrInvalidKey)
 		wantErr(t, fmt.Sprintf("delete %q", k), s.Delete(t.Context(), k), object.ErrInvalidKey)
 	}
@@ -223,12 +223,12 @@ func testInvalidKeys(t *testing.T, s object.Store) {
 }
 
 func testCancelledContext(t *testing.T, s object.Store) {
-	etag := put(t, s, "k", "one", object.Always())
+	etag := put(t, s, "k", "one", object.Precondition{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := s.Get(ctx, "k")
 	wantErr(t, "get", err, object.ErrUnknown, context.Canceled)
-	_, err = s.Put(ctx, "k", []byte("two"), object.Always())
+	_, err = s.Put(ctx, "k", []byte("two"), object.Precondition{})
 	wantErr(t, "put", err, object.ErrUnknown, context.Canceled)
 	_, err = s.List(ctx, "", "")
 	wantErr(t, "list", err, object.ErrUnknown, context.Canceled)
@@ -237,7 +237,7 @@ func testCancelledContext(t *testing.T, s object.Store) {
 }
 
 func testProbe(t *testing.T, s object.Store) {
-	put(t, s, "probe/other", "stays", object.Always())
+	put(t, s, "probe/other", "stays", object.Precondition{})
 	if err := object.Probe(t.Context(), s, "run-1"); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func testSettle(t *testing.T, inner object.Store) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			key := "settle/" + name
-			for rev, pre := range []object.Precondition{object.IfAbsent(), object.IfMatch(put(t, inner, key+" 2", "zero", object.Always()))} {
+			for rev, pre := range []object.Precondition{object.IfAbsent(), object.IfMatch(put(t, inner, key+" 2", "zero", object.Precondition{}))} {
 				if rev == 1 {
 					key += " 2"
 				}
@@ -47,9 +47,9 @@ func testSettle(t *testing.T, inner object.Store) {
 func testSettleOvertaken(t *testing.T, inner object.Store) {
 	for name, fault := range map[string]Fault{"dropped": Dropped, "reply lost": ReplyLost} {
 		key := "settle/overtaken/" + name
-		old := put(t, inner, key, "old", object.Always())
+		old := put(t, inner, key, "old", object.Precondition{})
 		f := NewFaults(inner, Script(Outcome{Fault: fault}))
-		first := &afterFirstPut{Store: f, do: func() { put(t, inner, key, "theirs", object.Always()) }}
+		first := &afterFirstPut{Store: f, do: func() { put(t, inner, key, "theirs", object.Precondition{}) }}
 		_, err := object.Settle(t.Context(), first, key, []byte("mine"), object.IfMatch(old))
 		wantErr(t, name, err, object.ErrConflict)
 		o, err := inner.Get(t.Context(), key)
@@ -61,12 +61,12 @@ func testSettleOvertaken(t *testing.T, inner object.Store) {
 
 func testSettleConflict(t *testing.T, inner object.Store) {
 	key := "settle/conflict"
-	etag := put(t, inner, key, "theirs", object.Always())
+	etag := put(t, inner, key, "theirs", object.Precondition{})
 	_, err := object.Settle(t.Context(), inner, key, []byte("mine"), object.IfAbsent())
 	wantErr(t, "if-absent", err, object.ErrConflict)
 	_, err = object.Settle(t.Context(), inner, key, []byte("mine"), object.IfMatch("stale"))
 	wantErr(t, "if-match", err, object.ErrConflict)
-	if _, err = object.Settle(t.Context(), inner, key, []byte("mine"), object.Always()); err == nil {
+	if _, err = object.Settle(t.Context(), inner, key, []byte("mine"), object.Precondition{}); err == nil {
 		t.Error("settle accepts an unconditional write")
 	}
 	wantObject(t, inner, key, "theirs", etag)

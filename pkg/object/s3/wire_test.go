@@ -75,7 +75,7 @@ func TestPutHeaders(t *testing.T) {
 		pre                object.Precondition
 		match, absentMatch string
 	}{
-		"always":    {object.Always(), "", ""},
+		"always":    {object.Precondition{}, "", ""},
 		"if-absent": {object.IfAbsent(), "", "*"},
 		"if-match":  {object.IfMatch("9e107d9d372bb6826bd81d3542a419d6"), `"9e107d9d372bb6826bd81d3542a419d6"`, ""},
 	} {
@@ -163,7 +163,7 @@ func TestPutAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for pre, want := range map[object.Precondition]error{
-				object.IfAbsent(): c.absent, object.IfMatch("e"): c.match, object.Always(): c.always,
+				object.IfAbsent(): c.absent, object.IfMatch("e"): c.match, {}: c.always,
 			} {
 				w := newWire(t, c.answer)
 				s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url, RequestTimeout: 200 * time.Millisecond})

@@ -71,20 +71,6 @@ func importImage(ctx context.Context, api *client.Client, root io.Reader, tag st
 	return importResult(body)
 }
 
-// RemoveImage removes an image by its name. One that is not there is fine; one
-// that containers use is an error.
-func RemoveImage(ctx context.Context, host, tag string) error {
-	api, err := connect(host)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = api.Close() }() // idle connections only
-	if _, err := api.ImageRemove(ctx, tag, image.RemoveOptions{PruneChildren: true}); err != nil && !errdefs.IsNotFound(err) {
-		return fmt.Errorf("remove image %s: %w", tag, err)
-	}
-	return nil
-}
-
 // importResult reads the engine's progress messages, one of which may be an
 // error although the request itself went well.
 func importResult(body io.Reader) error {

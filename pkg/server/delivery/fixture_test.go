@@ -139,7 +139,7 @@ func (s *site) define(files, level string) {
 
 func (s *site) put(key, body string) {
 	s.t.Helper()
-	if _, err := s.inner.Put(context.Background(), key, []byte(body), object.Always()); err != nil {
+	if _, err := s.inner.Put(context.Background(), key, []byte(body), object.Precondition{}); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -333,7 +333,7 @@ func TestNoReleaseWhileWaiting(t *testing.T) {
 func TestUnreadableRecordIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mem.New(mem.Config{Latency: latency})
-		if _, err := store.Put(t.Context(), key, []byte("{}"), object.Always()); err != nil {
+		if _, err := store.Put(t.Context(), key, []byte("{}"), object.Precondition{}); err != nil {
 			t.Fatal(err)
 		}
 		a := startServer(t, store, newNetwork(), "a", "host-a")

@@ -57,7 +57,7 @@ func TestRiseAboveOfOneThatIsNotTheLeader(t *testing.T) {
 		term, _ := a.leads(5 * time.Second)
 		body := `{"holder":"b","epoch":8,"rev":1,"addrs":{"election":"","registration":"","operator":"","agent":""},` +
 			`"lease_duration":"30s","fence_window":"1s","released":false}`
-		if _, err := store.Put(t.Context(), key, []byte(body), object.Always()); err != nil {
+		if _, err := store.Put(t.Context(), key, []byte(body), object.Precondition{}); err != nil {
 			t.Fatal(err)
 		}
 		term.RiseAbove(8)
@@ -116,7 +116,7 @@ func TestNoRoomForALaterEpoch(t *testing.T) {
 	for _, epoch := range []uint64{lastEpoch, lastEpoch + 1} {
 		synctest.Test(t, func(t *testing.T) {
 			store := mem.New(mem.Config{Latency: latency})
-			if _, err := store.Put(t.Context(), key, record(epoch), object.Always()); err != nil {
+			if _, err := store.Put(t.Context(), key, record(epoch), object.Precondition{}); err != nil {
 				t.Fatal(err)
 			}
 			a := startServer(t, store, nil, "a", "host-a")

@@ -48,7 +48,7 @@ func fill(b *testing.B, to, from object.Store) {
 			for n := w; n < len(infos); n += workers {
 				o, err := from.Get(b.Context(), infos[n].Key)
 				if err == nil {
-					_, err = to.Put(b.Context(), o.Key, o.Body, object.Always())
+					_, err = to.Put(b.Context(), o.Key, o.Body, object.Precondition{})
 				}
 				if err != nil {
 					done <- err

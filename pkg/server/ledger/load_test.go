@@ -16,7 +16,7 @@ import (
 
 func put(t testing.TB, s object.Store, key, body string) {
 	t.Helper()
-	if _, err := s.Put(t.Context(), key, []byte(body), object.Always()); err != nil {
+	if _, err := s.Put(t.Context(), key, []byte(body), object.Precondition{}); err != nil {
 		t.Fatal(err)
 	}
 }

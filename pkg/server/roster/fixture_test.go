@@ -57,7 +57,7 @@ func (d *desk) put(o fleet.Operator) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if _, err := d.mem.Put(d.t.Context(), o.Key(), body, object.Always()); err != nil {
+	if _, err := d.mem.Put(d.t.Context(), o.Key(), body, object.Precondition{}); err != nil {
 		d.t.Fatal(err)
 	}
 }

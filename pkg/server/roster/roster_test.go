@@ -233,7 +233,7 @@ func TestDamagedRecord(t *testing.T) {
 			others = append(others, c)
 		}
 		for _, c := range []pki.Caller{damaged, known} {
-			if _, err := d.mem.Put(t.Context(), record(c).Key(), []byte("{"), object.Always()); err != nil {
+			if _, err := d.mem.Put(t.Context(), record(c).Key(), []byte("{"), object.Precondition{}); err != nil {
 				t.Fatal(err)
 			}
 		}
