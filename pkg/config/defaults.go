@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -90,11 +91,7 @@ func completeUserdata(u *fleet.Userdata) *fleet.Userdata {
 		return nil
 	}
 	full := *u
-	if full.Source == "" {
-		full.Source = userdataInline
-	}
-	if full.Encoding == "" {
-		full.Encoding = encodingPlain
-	}
+	full.Source = cmp.Or(full.Source, userdataInline)
+	full.Encoding = cmp.Or(full.Encoding, encodingPlain)
 	return &full
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -112,7 +113,7 @@ func (s *Shard) checkRestricted(static Group, c Change) error {
 }
 
 func (s *Shard) effectivePool(g Group) string {
-	return first(g.SubnetPool, s.Templates[g.Template].SubnetPool)
+	return cmp.Or(g.SubnetPool, s.Templates[g.Template].SubnetPool)
 }
 
 // restricted lists what an entry holds against the static definition of its

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -71,6 +72,31 @@ func number(f float64) any {
 		return int64(f)
 	}
 	return f
+}
+
+// leaves yields what in a value is no object and no array, and its path, in order.
+func leaves(path string, value any) iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) { walk(path, value, yield) }
+}
+
+func walk(path string, value any, yield func(string, any) bool) bool {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, k := range sortedKeys(value) {
+			if !walk(join(path, k), value[k], yield) {
+				return false
+			}
+		}
+	case []any:
+		for i := range value {
+			if !walk(at(path, i), value[i], yield) {
+				return false
+			}
+		}
+	default:
+		return yield(path, value)
+	}
+	return true
 }
 
 // normalize copies a value that came from elsewhere into the shapes that free

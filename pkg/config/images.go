@@ -41,16 +41,9 @@ type imageUse struct {
 }
 
 func (u *imageUse) value(v any) {
-	switch v := v.(type) {
-	case string:
-		u.text(v)
-	case map[string]any:
-		for _, child := range v {
-			u.value(child)
-		}
-	case []any:
-		for _, child := range v {
-			u.value(child)
+	for _, leaf := range leaves("", v) {
+		if text, ok := leaf.(string); ok {
+			u.text(text)
 		}
 	}
 }

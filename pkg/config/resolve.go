@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -130,8 +131,8 @@ func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Pr
 	template := s.Templates[g.Template]
 	out := fleet.Group{
 		Key: key, Template: g.Template, Kind: template.Kind, Arch: template.Arch,
-		InstanceType:  first(value(entry.InstanceType), g.InstanceType, template.InstanceType),
-		SubnetPool:    first(g.SubnetPool, template.SubnetPool),
+		InstanceType:  cmp.Or(value(entry.InstanceType), g.InstanceType, template.InstanceType),
+		SubnetPool:    cmp.Or(g.SubnetPool, template.SubnetPool),
 		Args:          Merge(s.Defaults.Args, template.Args, g.Args),
 		Vars:          Merge(s.Defaults.Vars, template.Vars, g.Vars, entry.Vars),
 		Files:         copyFiles(template.Files),
@@ -170,15 +171,6 @@ func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Pr
 	return out, wrong
 }
 
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
 // checkOwn checks the definition of a group that static config does not name.
 func (s *Shard) checkOwn(key fleet.GroupKey, g Group) Problems {
 	v := &validator{shard: s}
@@ -202,7 +194,7 @@ func (s *Shard) checkOwn(key fleet.GroupKey, g Group) Problems {
 // ownSubnetPool checks that the API may put a group into its subnet pool.
 func (v *validator) ownSubnetPool(g Group, t Template) {
 	allowed := v.shard.dynamicSubnetPools()
-	pool := first(g.SubnetPool, t.SubnetPool)
+	pool := cmp.Or(g.SubnetPool, t.SubnetPool)
 	if pool == "" {
 		v.addf("subnet_pool", "required, since the template %q names none %s", g.Template, have(allowed))
 		return

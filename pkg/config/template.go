@@ -140,16 +140,12 @@ func (s templateScope) check(text string) []string {
 func (s templateScope) fact(path []string) string {
 	known := Facts{}.groups()
 	switch {
-	case path[0] == "Vars":
-		return ""
-	case path[0] == "Nonce" && s.nonce:
+	case path[0] == "Image" && len(path) > 1:
+		return s.image(path[1])
+	case path[0] == "Vars", path[0] == "Image", path[0] == "Nonce" && s.nonce:
 		return ""
 	case path[0] == "Nonce":
 		return ".Nonce can only be used in userdata"
-	case path[0] == "Image" && len(path) > 1:
-		return s.image(path[1])
-	case path[0] == "Image":
-		return ""
 	}
 	fields, ok := known[path[0]]
 	if !ok {

@@ -100,16 +100,9 @@ func (v *validator) text(path, text string, nonce bool) {
 
 // texts checks every string in value.
 func (v *validator) texts(path string, value any) {
-	switch value := value.(type) {
-	case string:
-		v.text(path, value, false)
-	case map[string]any:
-		for _, k := range sortedKeys(value) {
-			v.texts(join(path, k), value[k])
-		}
-	case []any:
-		for i := range value {
-			v.texts(at(path, i), value[i])
+	for at, leaf := range leaves(path, value) {
+		if text, ok := leaf.(string); ok {
+			v.text(at, text, false)
 		}
 	}
 }
@@ -132,30 +125,12 @@ func (v *validator) vars(path string, vars map[string]any) {
 	if len(vars) > maxVars {
 		v.addf(path, "%d vars: at most %d are allowed", len(vars), maxVars)
 	}
-	if p, message := findNull(path, vars); p != "" {
-		v.addf(p, "%s", message)
-	}
-}
-
-// findNull returns the path of the first null in vars, and why it is refused.
-func findNull(path string, value any) (string, string) {
-	switch value := value.(type) {
-	case nil:
-		return path, "null can't be rendered: leave the key out"
-	case map[string]any:
-		for _, k := range sortedKeys(value) {
-			if p, message := findNull(join(path, k), value[k]); p != "" {
-				return p, message
-			}
-		}
-	case []any:
-		for i := range value {
-			if p, message := findNull(at(path, i), value[i]); p != "" {
-				return p, message
-			}
+	for at, leaf := range leaves(path, vars) {
+		if leaf == nil {
+			v.addf(at, "null can't be rendered: leave the key out")
+			return
 		}
 	}
-	return "", ""
 }
 
 func (v *validator) userdata(path string, u *fleet.Userdata) {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -148,12 +149,7 @@ func (v *validator) sharedKeys(path string, set map[string]fleet.File) {
 	}
 }
 
-func algorithm(k fleet.FileKey) string {
-	if k.Algorithm == "" {
-		return fleet.KeyEd25519
-	}
-	return k.Algorithm
-}
+func algorithm(k fleet.FileKey) string { return cmp.Or(k.Algorithm, fleet.KeyEd25519) }
 
 // secretFile keeps the secrets that the cluster's identity rests on from being
 // handed out.

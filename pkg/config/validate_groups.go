@@ -56,11 +56,7 @@ func (v *validator) groups() {
 	for _, tenant := range sortedKeys(v.shard.Groups) {
 		path := join("groups", tenant)
 		if !v.shard.HasTenant(tenant) && !v.isBroken("tenants") {
-			tenants := map[string]Tenant{fleet.DefaultTenant: {}}
-			for name := range v.shard.Tenants {
-				tenants[name] = Tenant{}
-			}
-			refer(&v.findings, path, "tenant", tenant, "tenants", tenants)
+			refer(&v.findings, path, "tenant", tenant, "tenants", v.shard.allTenants())
 		}
 		for _, name := range sortedKeys(v.shard.Groups[tenant]) {
 			v.name(join(path, name), name)

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -36,13 +37,13 @@ func DefaultHandshakeLimits() HandshakeLimits {
 
 func (l HandshakeLimits) withDefaults() HandshakeLimits {
 	d := DefaultHandshakeLimits()
-	l.Total = orDefault(l.Total, d.Total)
-	l.Strangers = orDefault(l.Strangers, d.Strangers)
-	l.PerSource = orDefault(l.PerSource, d.PerSource)
-	l.PerKnownSource = orDefault(l.PerKnownSource, d.PerKnownSource)
-	l.Waiting = orDefault(l.Waiting, d.Waiting)
-	l.Wait = orDefault(l.Wait, d.Wait)
-	l.Bytes = orDefault(l.Bytes, d.Bytes)
+	l.Total = cmp.Or(l.Total, d.Total)
+	l.Strangers = cmp.Or(l.Strangers, d.Strangers)
+	l.PerSource = cmp.Or(l.PerSource, d.PerSource)
+	l.PerKnownSource = cmp.Or(l.PerKnownSource, d.PerKnownSource)
+	l.Waiting = cmp.Or(l.Waiting, d.Waiting)
+	l.Wait = cmp.Or(l.Wait, d.Wait)
+	l.Bytes = cmp.Or(l.Bytes, d.Bytes)
 	return l
 }
 

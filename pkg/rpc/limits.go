@@ -1,6 +1,9 @@
 package rpc
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Limits bound what one peer can make the server do. A zero field takes the
 // value of DefaultLimits, but where it says that zero is no limit.
@@ -95,26 +98,18 @@ func RegistrationLimits() Limits {
 
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
-	l.MaxReceive = orDefault(l.MaxReceive, d.MaxReceive)
-	l.MaxHeaderList = orDefault(l.MaxHeaderList, d.MaxHeaderList)
-	l.MaxStreams = orDefault(l.MaxStreams, d.MaxStreams)
-	l.HandshakeTimeout = orDefault(l.HandshakeTimeout, d.HandshakeTimeout)
-	l.IdleTimeout = orDefault(l.IdleTimeout, d.IdleTimeout)
-	l.MaxConns = orDefault(l.MaxConns, d.MaxConns)
-	l.Opens = orDefault(l.Opens, d.Opens)
-	l.MaxPause = orDefault(l.MaxPause, d.MaxPause)
-	l.MaxHeld = orDefault(l.MaxHeld, d.MaxHeld)
-	l.MaxHeldByAll = orDefault(l.MaxHeldByAll, d.MaxHeldByAll)
-	l.MessageTimeout = orDefault(l.MessageTimeout, d.MessageTimeout)
-	l.CallTimeout = orDefault(l.CallTimeout, d.CallTimeout)
-	l.AnswerTimeout = orDefault(l.AnswerTimeout, d.AnswerTimeout)
+	l.MaxReceive = cmp.Or(l.MaxReceive, d.MaxReceive)
+	l.MaxHeaderList = cmp.Or(l.MaxHeaderList, d.MaxHeaderList)
+	l.MaxStreams = cmp.Or(l.MaxStreams, d.MaxStreams)
+	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, d.HandshakeTimeout)
+	l.IdleTimeout = cmp.Or(l.IdleTimeout, d.IdleTimeout)
+	l.MaxConns = cmp.Or(l.MaxConns, d.MaxConns)
+	l.Opens = cmp.Or(l.Opens, d.Opens)
+	l.MaxPause = cmp.Or(l.MaxPause, d.MaxPause)
+	l.MaxHeld = cmp.Or(l.MaxHeld, d.MaxHeld)
+	l.MaxHeldByAll = cmp.Or(l.MaxHeldByAll, d.MaxHeldByAll)
+	l.MessageTimeout = cmp.Or(l.MessageTimeout, d.MessageTimeout)
+	l.CallTimeout = cmp.Or(l.CallTimeout, d.CallTimeout)
+	l.AnswerTimeout = cmp.Or(l.AnswerTimeout, d.AnswerTimeout)
 	return l
-}
-
-func orDefault[T comparable](v, d T) T {
-	var zero T
-	if v == zero {
-		return d
-	}
-	return v
 }

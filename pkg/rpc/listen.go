@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,8 +43,8 @@ func RegistrationConns() Conns { return Conns{Max: 2048, PerSource: 256} }
 func PeerConns() Conns { return Conns{Max: 256} }
 
 func (c Conns) withDefaults() Conns {
-	c.Max = orDefault(c.Max, DefaultMaxConns)
-	c.PerSource = orDefault(c.PerSource, max(1, c.Max/4))
+	c.Max = cmp.Or(c.Max, DefaultMaxConns)
+	c.PerSource = cmp.Or(c.PerSource, max(1, c.Max/4))
 	return c
 }
 
