@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -164,10 +165,7 @@ func (e *env) ip(name string, family func(netip.Addr) bool, want string) string 
 }
 
 func (e *env) dir(name, base string) string {
-	value := e.get(name)
-	if value == "" {
-		return filepath.Join(defaultRoot, base)
-	}
+	value := cmp.Or(e.get(name), filepath.Join(defaultRoot, base))
 	if !filepath.IsAbs(value) || strings.ContainsRune(value, 0) {
 		e.reject(name, value, "an absolute path")
 	}
@@ -188,10 +186,7 @@ func (e *env) mode(name string, otherwise fs.FileMode) fs.FileMode {
 }
 
 func (e *env) interval(name string, otherwise time.Duration) time.Duration {
-	value := e.get(name)
-	if value == "" {
-		return otherwise
-	}
+	value := cmp.Or(e.get(name), otherwise.String())
 	d, err := time.ParseDuration(value)
 	if err != nil || d < minInterval || d > maxInterval {
 		e.reject(name, value, fmt.Sprintf("a duration from %s to %s such as 60s", minInterval, maxInterval))
@@ -201,10 +196,7 @@ func (e *env) interval(name string, otherwise time.Duration) time.Duration {
 }
 
 func (e *env) provider() string {
-	value := e.get(envProvider)
-	if value == "" {
-		return defaultProvider
-	}
+	value := cmp.Or(e.get(envProvider), defaultProvider)
 	if !slices.Contains(providers(), value) {
 		e.reject(envProvider, value, "one of "+strings.Join(providers(), ", "))
 	}
@@ -245,10 +237,7 @@ func (e *env) healthAddr() string {
 }
 
 func (e *env) bool(name string) bool {
-	value := e.get(name)
-	if value == "" {
-		return false
-	}
+	value := cmp.Or(e.get(name), "false")
 	on, err := strconv.ParseBool(value)
 	if err != nil {
 		e.reject(name, value, "true or false")

@@ -17,9 +17,6 @@ import (
 )
 
 const (
-	// steadyAfter is how long streams must have held for the next break to count
-	// as the first one.
-	steadyAfter = 10 * time.Second
 	// revokedWait is the pause of an agent that is not welcome any more. Its
 	// instance is about to go; asking more often changes nothing.
 	revokedWait = time.Minute
@@ -90,21 +87,18 @@ func Hold(ctx context.Context, c HoldConfig) {
 			return
 		}
 		h.observe(Event{Kind: Disconnected, Err: err})
-		if followed && hops < maxHops {
+		if followed && hops < rpc.MaxHops {
 			hops++
 			continue
 		}
 		hops = 0
-		if c.Now().Sub(began) >= steadyAfter {
+		if c.Now().Sub(began) >= rpc.SteadyAfter {
 			failures = 0
 		}
 		failures++
 		h.pause(ctx, failures, err)
 	}
 }
-
-// maxHops is how many named leaders in a row are followed without a wait.
-const maxHops = 2
 
 type holder struct {
 	HoldConfig
@@ -186,7 +180,7 @@ func (h *holder) side(
 			return
 		}
 		h.observe(Event{Kind: StreamClosed, Stream: name, Server: server, Err: err})
-		if h.Now().Sub(began) >= steadyAfter {
+		if h.Now().Sub(began) >= rpc.SteadyAfter {
 			failures = 1
 		}
 		if retry.Wait(ctx, rpc.Backoff().Draw(failures, h.Random)) != nil {

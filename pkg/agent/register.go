@@ -39,7 +39,7 @@ func (a *agent) register(ctx context.Context, client *rpc.Client) error {
 			return err
 		case refused(err) || status.Code(err) == codes.NotFound && a.nonceEnded():
 			return &finalError{fmt.Errorf("the server refused the registration nonce: %w", err)}
-		case followed && hops < maxHops:
+		case followed && hops < rpc.MaxHops:
 			hops++
 			continue
 		}

@@ -99,10 +99,6 @@ type watch struct {
 	shown  map[string]bool // what the snapshot of this stream has shown; nil: it is whole
 }
 
-// steadyAfter is how long a stream must have held for the next break to count as
-// the first one.
-const steadyAfter = 10 * time.Second
-
 func (w *watch) run(ctx context.Context) error {
 	// Each stream has a connection of its own: when one has to look for another
 	// leader, the others find out for themselves.
@@ -125,7 +121,7 @@ func (w *watch) run(ctx context.Context) error {
 		followed := conn.Failed(target, err)
 		// The next stream shows the certificate of then, which may be another.
 		conn.Drop(target)
-		if followed && hops < maxHops {
+		if followed && hops < rpc.MaxHops {
 			hops++
 			continue
 		}
@@ -134,7 +130,7 @@ func (w *watch) run(ctx context.Context) error {
 			return failure
 		}
 		w.see(Event{Kind: Lost, Shard: w.shard.ID, Of: w.of, Err: failure})
-		if hops = 0; time.Since(began) > steadyAfter {
+		if hops = 0; time.Since(began) > rpc.SteadyAfter {
 			failures = 1
 		}
 		if retry.Wait(ctx, rpc.Backoff().Draw(failures, w.client.cfg.Random)) != nil {
@@ -142,9 +138,6 @@ func (w *watch) run(ctx context.Context) error {
 		}
 	}
 }
-
-// maxHops is how many named leaders are followed before the next wait.
-const maxHops = 2
 
 func (w *watch) stream(ctx context.Context, conn grpc.ClientConnInterface) error {
 	ctx, cancel := context.WithCancel(ctx)

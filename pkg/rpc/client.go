@@ -157,7 +157,7 @@ func (c *Client) Do(ctx context.Context, call func(context.Context, grpc.ClientC
 			return fmt.Errorf("no leader answered at %v: %w: %w", c.config.Addrs, ctx.Err(), last)
 		case err == nil || !connectionFailed(err):
 			return err
-		case followed && hops < maxHops:
+		case followed && hops < MaxHops:
 			last = err
 			hops++
 			continue
@@ -174,9 +174,9 @@ func (c *Client) Do(ctx context.Context, call func(context.Context, grpc.ClientC
 	}
 }
 
-// maxHops is how many named leaders are followed before the next wait. Servers
+// MaxHops is how many named leaders are followed before the next wait. Servers
 // that name each other are between two leaders.
-const maxHops = 2
+const MaxHops = 2
 
 func (c *Client) once(ctx context.Context, call func(context.Context, grpc.ClientConnInterface) error) (followed bool, err error) {
 	target, err := c.Target()

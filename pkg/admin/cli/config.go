@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nstance/nstance/pkg/admin"
 	shardconfig "github.com/nstance/nstance/pkg/config"
@@ -22,12 +21,7 @@ func configColumns() []column[admin.ConfigStatus] {
 	return []column[admin.ConfigStatus]{
 		{"SHARD", func(c admin.ConfigStatus) string { return c.Shard }},
 		{"ETAG", func(c admin.ConfigStatus) string { return c.ETag }},
-		{"LAST MODIFIED", func(c admin.ConfigStatus) string {
-			if c.LastModified == nil {
-				return ""
-			}
-			return c.LastModified.Format(time.RFC3339)
-		}},
+		{"LAST MODIFIED", func(c admin.ConfigStatus) string { return date(c.LastModified) }},
 		{"SIZE", func(c admin.ConfigStatus) string { return strconv.FormatInt(c.Size, 10) }},
 		{"PROBLEMS", func(c admin.ConfigStatus) string {
 			if !c.RunningApplied {
@@ -41,14 +35,7 @@ func configColumns() []column[admin.ConfigStatus] {
 
 func (a *app) configStatus() *cobra.Command {
 	cmd := &cobra.Command{Use: "status", Short: "Show which config each shard runs", Args: cobra.NoArgs}
-	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		client, shards, err := a.ask(a.target.read)
-		if err != nil {
-			return err
-		}
-		statuses, err := client.ConfigStatus(cmd.Context(), shards)
-		return errors.Join(printAll(cmd.OutOrStdout(), a.format, statuses, configColumns()), err)
-	})
+	return list(a, cmd, configColumns, (*admin.Client).ConfigStatus)
 }
 
 func (a *app) configValidate() *cobra.Command {

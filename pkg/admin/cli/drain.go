@@ -68,10 +68,10 @@ func (a *app) listDraining(cmd *cobra.Command, client *admin.Client, shards []cl
 		}
 	}
 	columns := append(instanceColumns(a.env.Now()), column[admin.Instance]{"GOES BY", func(i admin.Instance) string {
-		if i.Drain == nil || i.Drain.DeleteAt == nil {
+		if i.Drain == nil {
 			return ""
 		}
-		return i.Drain.DeleteAt.UTC().Format(time.RFC3339)
+		return date(i.Drain.DeleteAt)
 	}})
 	return errors.Join(printAll(cmd.OutOrStdout(), a.format, draining, columns), err)
 }

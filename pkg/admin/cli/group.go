@@ -44,14 +44,7 @@ func conditions(g admin.Group) string {
 
 func (a *app) groupList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the groups of all shards", Args: cobra.NoArgs}
-	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		client, shards, err := a.ask(a.target.read)
-		if err != nil {
-			return err
-		}
-		groups, err := client.ListGroups(cmd.Context(), shards)
-		return errors.Join(printAll(cmd.OutOrStdout(), a.format, groups, groupColumns()), err)
-	})
+	return list(a, cmd, groupColumns, (*admin.Client).ListGroups)
 }
 
 func (a *app) groupStatus() *cobra.Command {

@@ -1,11 +1,12 @@
 package cli
 
 import (
-	"errors"
+	"context"
 	"strconv"
 	"time"
 
 	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/spf13/cobra"
 )
@@ -47,13 +48,9 @@ func (a *app) instanceList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List instances", Args: cobra.NoArgs}
 	cmd.Flags().StringVar(&group, "group", "", "only this group")
 	cmd.Flags().BoolVar(&deleted, "deleted", false, "tombstones too")
-	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		client, shards, err := a.ask(a.target.read)
-		if err != nil {
-			return err
-		}
-		instances, err := client.ListInstances(cmd.Context(), shards, group, deleted)
-		return errors.Join(printAll(cmd.OutOrStdout(), a.format, instances, instanceColumns(a.env.Now())), err)
+	columns := func() []column[admin.Instance] { return instanceColumns(a.env.Now()) }
+	return list(a, cmd, columns, func(c *admin.Client, ctx context.Context, shards []client.Shard) ([]admin.Instance, error) {
+		return c.ListInstances(ctx, shards, group, deleted)
 	})
 }
 

@@ -1,12 +1,13 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/spf13/cobra"
 )
@@ -17,12 +18,6 @@ func (a *app) operator() *cobra.Command {
 }
 
 func operatorColumns() []column[admin.Operator] {
-	date := func(t *time.Time) string {
-		if t == nil {
-			return ""
-		}
-		return t.Format(time.RFC3339)
-	}
 	return []column[admin.Operator]{
 		{"ID", func(o admin.Operator) string { return o.ID }},
 		{"TENANT", func(o admin.Operator) string { return o.Tenant }},
@@ -37,13 +32,8 @@ func (a *app) operatorList() *cobra.Command {
 	var removed bool
 	cmd := &cobra.Command{Use: "list", Short: "List the tenant's operators, of the whole cluster", Args: cobra.NoArgs}
 	cmd.Flags().BoolVar(&removed, "removed", false, "those that were removed too")
-	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		client, shards, err := a.ask(a.target.read)
-		if err != nil {
-			return err
-		}
-		operators, err := client.ListOperators(cmd.Context(), shards, removed)
-		return errors.Join(printAll(cmd.OutOrStdout(), a.format, operators, operatorColumns()), err)
+	return list(a, cmd, operatorColumns, func(c *admin.Client, ctx context.Context, shards []client.Shard) ([]admin.Operator, error) {
+		return c.ListOperators(ctx, shards, removed)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"text/tabwriter"
+	"time"
 
 	"sigs.k8s.io/yaml"
 )
@@ -33,6 +34,14 @@ func parseFormat(s string) (format, error) {
 type column[T any] struct {
 	title string
 	cell  func(T) string
+}
+
+// date is how a table shows a time; nil: there is none.
+func date(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.Format(time.RFC3339)
 }
 
 // printAll prints rows as a table, or everything about them as JSON or YAML.

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 
@@ -68,6 +70,20 @@ func (t *target) write() ([]client.Shard, error) {
 		return nil, usagef("there are %d shards: say --shard NAME or --all-shards", len(picked))
 	}
 	return picked, nil
+}
+
+// list makes a command that shows as a table what the shards answer.
+func list[T any](
+	a *app, cmd *cobra.Command, columns func() []column[T], ask func(*admin.Client, context.Context, []client.Shard) ([]T, error),
+) *cobra.Command {
+	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
+		client, shards, err := a.ask(a.target.read)
+		if err != nil {
+			return err
+		}
+		rows, err := ask(client, cmd.Context(), shards)
+		return errors.Join(printAll(cmd.OutOrStdout(), a.format, rows, columns()), err)
+	})
 }
 
 // ask resolves the shards and connects.

@@ -1,6 +1,7 @@
 package spot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -112,10 +113,7 @@ func (a *aws) newToken(ctx context.Context) error {
 }
 
 func (a *aws) url(path string) string {
-	if a.endpoint == "" {
-		return "http://" + linkLocal + path
-	}
-	return strings.TrimRight(a.endpoint, "/") + path
+	return strings.TrimRight(cmp.Or(a.endpoint, "http://"+linkLocal), "/") + path
 }
 
 // ParseAction reads the notice that AWS puts into instance-action: an object with

@@ -1,6 +1,7 @@
 package spot
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -75,11 +76,7 @@ func (g *gcp) isTrue(ctx context.Context, path string) (bool, error) {
 }
 
 func (g *gcp) get(ctx context.Context, path string) (answer, error) {
-	host := g.host
-	if host == "" {
-		host = linkLocal
-	}
-	got, err := g.ask(ctx, http.MethodGet, "http://"+host+gcpRoot+path, gcpHeader, gcpFlavor)
+	got, err := g.ask(ctx, http.MethodGet, "http://"+cmp.Or(g.host, linkLocal)+gcpRoot+path, gcpHeader, gcpFlavor)
 	if err == nil && got.header.Get(gcpHeader) != gcpFlavor {
 		err = fmt.Errorf("%w: its answer lacks the header %s: %s", errNotHere, gcpHeader, gcpFlavor)
 	}

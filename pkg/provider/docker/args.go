@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -50,7 +51,7 @@ func (p *Provider) render(spec provider.Spec) (request, error) {
 	}
 	return request{
 		config: &container.Config{
-			Image:    firstSet(a.Image, p.cfg.Image),
+			Image:    cmp.Or(a.Image, p.cfg.Image),
 			Hostname: spec.Hostname,
 			User:     fmt.Sprintf("%d:%d", AgentUser, AgentUser),
 			Labels:   labels,
@@ -61,19 +62,12 @@ func (p *Provider) render(spec provider.Spec) (request, error) {
 			}),
 		},
 		host: &container.HostConfig{
-			NetworkMode:   container.NetworkMode(firstSet(a.Network, p.cfg.Network)),
+			NetworkMode:   container.NetworkMode(cmp.Or(a.Network, p.cfg.Network)),
 			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 			ExtraHosts:    a.ExtraHosts,
 			Resources:     resources,
 		},
 	}, nil
-}
-
-func firstSet(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 func (p *Provider) labels(spec provider.Spec, extra map[string]string) (map[string]string, error) {

@@ -76,9 +76,9 @@ func Default(scope provider.Scope, logger *slog.Logger) Config {
 
 // options are the provider's options in the shard's config.
 type options struct {
-	Host    *string           `json:"host"`
-	Image   *string           `json:"image"`
-	Network *string           `json:"network"`
+	Host    string            `json:"host"`
+	Image   string            `json:"image"`
+	Network string            `json:"network"`
 	Env     map[string]string `json:"env"`
 	Leader  map[string]any    `json:"leader"`
 }
@@ -87,15 +87,11 @@ type options struct {
 // image, network, env (an object of strings), and leader (an object of network,
 // ipv4 and self). Anything else is an error that names it.
 func (cfg Config) WithOptions(values map[string]any) (Config, error) {
-	var o options
+	o := options{Host: cfg.Host, Image: cfg.Image, Network: cfg.Network}
 	if err := provider.Decode("options", values, &o); err != nil {
 		return Config{}, err
 	}
-	for _, s := range []struct{ from, to *string }{{o.Host, &cfg.Host}, {o.Image, &cfg.Image}, {o.Network, &cfg.Network}} {
-		if s.from != nil {
-			*s.to = *s.from
-		}
-	}
+	cfg.Host, cfg.Image, cfg.Network = o.Host, o.Image, o.Network
 	if o.Env != nil {
 		cfg.Env = o.Env
 	}

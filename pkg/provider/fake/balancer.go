@@ -83,11 +83,9 @@ func (w *World) AddTarget(target string) {
 
 // PlantTarget registers something behind the provider's back.
 func (w *World) PlantTarget(target, providerID string) {
+	w.AddTarget(target)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.targets[target] == nil {
-		w.targets[target] = map[string]bool{}
-	}
 	w.targets[target][providerID] = true
 }
 

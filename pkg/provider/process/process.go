@@ -59,41 +59,32 @@ func Default(scope provider.Scope, logger *slog.Logger) Config {
 
 // options are the provider's options in the shard's config.
 type options struct {
-	Dir          *string           `json:"dir"`
-	Agent        *string           `json:"agent"`
+	Dir          string            `json:"dir"`
+	Agent        string            `json:"agent"`
 	Env          map[string]string `json:"env"`
-	StopGrace    *string           `json:"stop_grace"`
-	ScanInterval *string           `json:"scan_interval"`
+	StopGrace    string            `json:"stop_grace"`
+	ScanInterval string            `json:"scan_interval"`
 }
 
 // WithOptions returns cfg with the options of the shard's config on top: dir,
 // agent, env (an object of strings), stop_grace and scan_interval (durations,
 // such as "5s"). Anything else is an error that names it.
 func (cfg Config) WithOptions(values map[string]any) (Config, error) {
-	var o options
+	o := options{Dir: cfg.Dir, Agent: cfg.Agent, StopGrace: cfg.StopGrace.String(), ScanInterval: cfg.ScanInterval.String()}
 	if err := provider.Decode("options", values, &o); err != nil {
 		return Config{}, err
 	}
-	if o.Dir != nil {
-		cfg.Dir = *o.Dir
-	}
-	if o.Agent != nil {
-		cfg.Agent = *o.Agent
-	}
+	cfg.Dir, cfg.Agent = o.Dir, o.Agent
 	if o.Env != nil {
 		cfg.Env = o.Env
 	}
 	for _, d := range []struct {
-		name string
-		from *string
-		to   *time.Duration
+		name, text string
+		to         *time.Duration
 	}{{"stop_grace", o.StopGrace, &cfg.StopGrace}, {"scan_interval", o.ScanInterval, &cfg.ScanInterval}} {
-		if d.from == nil {
-			continue
-		}
-		v, err := time.ParseDuration(*d.from)
+		v, err := time.ParseDuration(d.text)
 		if err != nil {
-			return Config{}, fmt.Errorf("%w: options.%s is %.80q: want a duration such as 5s", provider.ErrInvalid, d.name, *d.from)
+			return Config{}, fmt.Errorf("%w: options.%s is %.80q: want a duration such as 5s", provider.ErrInvalid, d.name, d.text)
 		}
 		*d.to = v
 	}
