@@ -40,10 +40,8 @@ const (
 	DrainAcknowledged = "acknowledged"
 )
 
-const (
-	// maxDrains bounds the drains under way.
-	maxDrains = 8
-)
+// maxDrains bounds the drains under way.
+const maxDrains = 8
 
 // Drain follows the draining instances of the shards, takes the work off each
 // with cfg.Do, and acknowledges it, so that the instance goes before its

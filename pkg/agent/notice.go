@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -11,12 +10,6 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
-
-// noticed is what the provider announced about the end of this machine. Safe for
-// concurrent use.
-type noticed struct {
-	message atomic.Pointer[nstancev1.TerminationNotice] // nil: nothing; never changed in place
-}
 
 // watchForNotice watches for the provider's notice until ctx ends. Once there is
 // one it is in every report, and the first of them is sent at once.
@@ -30,7 +23,7 @@ func (a *agent) watchForNotice(ctx context.Context) {
 			if !n.At.IsZero() {
 				said.At = timestamppb.New(n.At)
 			}
-			a.noticed.message.Store(said)
+			a.noticed.Store(said)
 			a.trigger.now()
 		},
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -17,7 +18,9 @@ type agent struct {
 	config      Config
 	tracker     *tracker
 	trigger     trigger
-	noticed     noticed
+	// noticed is what the provider announced about the end of this machine; nil:
+	// nothing. It is never changed in place.
+	noticed atomic.Pointer[nstancev1.TerminationNotice]
 }
 
 // Run is an agent's life, until ctx ends: then it reports that to the server and
@@ -118,7 +121,7 @@ func (a *agent) hold(ctx context.Context) error {
 func (a *agent) fill(ctx context.Context, report *nstancev1.ReportHealthRequest) {
 	report.Version = a.config.Version
 	report.Resources = a.config.Sample(ctx)
-	report.Termination = a.noticed.message.Load()
+	report.Termination = a.noticed.Load()
 }
 
 func (a *agent) client(addrs []string) (*rpc.Client, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Header says which write of an object that changes this is. No two writes bear
@@ -26,10 +27,7 @@ const headerMark = "// {"
 func WithHeader(h Header, text []byte) []byte {
 	// Numbers and a string always encode, and the string's line breaks are escaped.
 	line, _ := json.Marshal(h)
-	out := make([]byte, 0, len("// \n")+len(line)+len(text))
-	out = append(out, "// "...)
-	out = append(append(out, line...), '\n')
-	return append(out, text...)
+	return slices.Concat([]byte("// "), line, []byte("\n"), text)
 }
 
 // CutHeader undoes WithHeader. A text that begins with no header, as one that was

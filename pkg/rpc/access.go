@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -14,32 +13,19 @@ import (
 )
 
 // Who says who may call a method.
-type Who int
+type Who string
 
 // The zero value is nobody, so that a forgotten row lets no one in.
 const (
 	// Nobody may call a method that comes with a service of others and is not
 	// wanted here. The answer is UNIMPLEMENTED.
-	Nobody Who = iota
+	Nobody Who = ""
 	// Anyone may call who got through the listener's TLS handshake, with a
 	// certificate or, where the listener asks for none, without.
-	Anyone
-	Agent
-	Operator
+	Anyone   Who = "anyone"
+	Agent    Who = "agent"
+	Operator Who = "operator"
 )
-
-func (w Who) String() string {
-	switch w {
-	case Anyone:
-		return "anyone"
-	case Agent:
-		return "agent"
-	case Operator:
-		return "operator"
-	default:
-		return "nobody"
-	}
-}
 
 // Rule is one row of the access table.
 type Rule struct {
@@ -53,7 +39,7 @@ type Table map[string]Rule
 
 // Access is the one table of everything that the servers speak.
 func Access() Table {
-	t := Table{
+	return Table{
 		nstancev1.RegistrationService_RegisterAgent_FullMethodName:    {Anyone, true},
 		nstancev1.RegistrationService_RegisterOperator_FullMethodName: {Anyone, true},
 
@@ -83,14 +69,8 @@ func Access() Table {
 		healthv1.Health_Check_FullMethodName: {Anyone, false},
 		healthv1.Health_List_FullMethodName:  {Nobody, false},
 		healthv1.Health_Watch_FullMethodName: {Nobody, false}, // anybody could hold it open
-	}
-	maps.Copy(t, reflectionAccess())
-	return t
-}
 
-// reflectionAccess is for the debugging aid that only Config.Debug registers.
-func reflectionAccess() Table {
-	return Table{
+		// The debugging aid that only ServerConfig.Debug registers.
 		reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      {Anyone, false},
 		reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: {Anyone, false},
 	}

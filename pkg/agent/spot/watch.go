@@ -99,8 +99,9 @@ func (w *watch) find(ctx context.Context, clouds []cloud) cloud {
 			switch {
 			case ctx.Err() != nil:
 				return nil
+			case err != nil && w.Provider == "auto": // there may be none to find
 			case err != nil:
-				w.searched(ctx, c, err)
+				w.warn(ctx, c, err)
 			case !reclaimable:
 				w.Logger.LogAttrs(ctx, slog.LevelDebug, "this machine is not one that the provider takes back", slog.String("provider", c.name()))
 				return nil
@@ -119,14 +120,6 @@ func (w *watch) find(ctx context.Context, clouds []cloud) cloud {
 		}
 	}
 	return nil
-}
-
-// searched logs a failed search only where the configuration says that there is
-// something to find.
-func (w *watch) searched(ctx context.Context, c cloud, err error) {
-	if w.Provider != "auto" {
-		w.warn(ctx, c, err)
-	}
 }
 
 // poll looks for a notice until it knows all of it.
