@@ -203,19 +203,6 @@ func (d Dynamic) with(key fleet.GroupKey, entry Entry) Dynamic {
 	return d
 }
 
-// without returns a copy of d in which key has no entry.
-func (d Dynamic) without(key fleet.GroupKey) Dynamic {
-	groups := maps.Clone(d.Groups[key.Tenant])
-	delete(groups, key.Name)
-	d.Groups = maps.Clone(d.Groups)
-	if len(groups) == 0 {
-		delete(d.Groups, key.Tenant)
-	} else {
-		d.Groups[key.Tenant] = groups
-	}
-	return d
-}
-
 // tidied drops tenants without a group, which say nothing.
 func (d Dynamic) tidied() Dynamic {
 	maps.DeleteFunc(d.Groups, func(_ string, groups map[string]Entry) bool { return len(groups) == 0 })

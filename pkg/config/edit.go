@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -215,7 +216,15 @@ func (d Dynamic) Forget(key fleet.GroupKey) Dynamic {
 	if _, ok := d.Entry(key); !ok {
 		return d
 	}
-	return d.without(key)
+	groups := maps.Clone(d.Groups[key.Tenant])
+	delete(groups, key.Name)
+	d.Groups = maps.Clone(d.Groups)
+	if len(groups) == 0 {
+		delete(d.Groups, key.Tenant)
+	} else {
+		d.Groups[key.Tenant] = groups
+	}
+	return d
 }
 
 // Settle takes ids that have left out of the list of those that are leaving. d

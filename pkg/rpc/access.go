@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -76,32 +77,27 @@ func Access() Table {
 	}
 }
 
-// check reports the registered methods that have no row.
-func (t Table) check(services map[string]grpc.ServiceInfo) error {
+// check reports the registered methods that have no row and, without a gate, those
+// that need the leader.
+func (t Table) check(services map[string]grpc.ServiceInfo, gate Gate) error {
 	var missing []string
+	var led bool
 	for service, info := range services {
 		for _, method := range info.Methods {
 			name := "/" + service + "/" + method.Name
-			if _, ok := t[name]; !ok {
+			rule, ok := t[name]
+			if !ok {
 				missing = append(missing, name)
 			}
+			led = led || rule.LeaderOnly
 		}
 	}
-	if len(missing) > 0 {
+	switch {
+	case len(missing) > 0:
 		slices.Sort(missing)
 		return fmt.Errorf("no row in the access table says who may call %v", missing)
+	case led && gate == nil:
+		return errors.New("it has leader-only methods but nothing tells who leads")
 	}
 	return nil
-}
-
-// leaderOnly reports whether any of the registered methods needs the leader.
-func (t Table) leaderOnly(services map[string]grpc.ServiceInfo) bool {
-	for service, info := range services {
-		for _, method := range info.Methods {
-			if t["/"+service+"/"+method.Name].LeaderOnly {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// peerCredentials make the connections of a server know whom they belong to.
+// peerCredentials make the connections of a server know whom they belong to, and
+// tell an admitted connection how its handshake ended.
 type peerCredentials struct {
 	credentials.TransportCredentials
 	peers   *peers
@@ -23,13 +24,16 @@ type peerCredentials struct {
 // ServerHandshake makes the handshake and reads the caller.
 func (c peerCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
-	if err != nil {
-		return nil, nil, err
-	}
 	tlsInfo, ok := info.(credentials.TLSInfo)
-	if !ok {
-		conn.Close()
-		return nil, nil, errors.New("the connection is not of TLS")
+	if err == nil && !ok {
+		err = errors.New("the connection is not of TLS")
+	}
+	if admitted, ok := raw.(*admittedConn); ok {
+		err = admitted.finish(len(tlsInfo.State.PeerCertificates) > 0, err)
+	}
+	if err != nil {
+		raw.Close()
+		return nil, nil, err
 	}
 	p := newPeerConn(conn, c.peers, tlsInfo, c.cluster)
 	return p, peerInfo{TLSInfo: tlsInfo, conn: p}, nil

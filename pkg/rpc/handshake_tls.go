@@ -5,34 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"time"
-
-	"google.golang.org/grpc/credentials"
 )
-
-// handshakeCredentials tell an admitted connection how its handshake ended.
-type handshakeCredentials struct {
-	credentials.TransportCredentials
-}
-
-// ServerHandshake implements credentials.TransportCredentials.
-func (h handshakeCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := h.TransportCredentials.ServerHandshake(raw)
-	admitted, ok := raw.(*admittedConn)
-	if !ok {
-		return conn, info, err
-	}
-	shown, _ := info.(credentials.TLSInfo)
-	if err := admitted.finish(len(shown.State.PeerCertificates) > 0, err); err != nil {
-		raw.Close()
-		return nil, nil, err
-	}
-	return conn, info, nil
-}
-
-// Clone implements credentials.TransportCredentials.
-func (h handshakeCredentials) Clone() credentials.TransportCredentials {
-	return handshakeCredentials{h.TransportCredentials.Clone()}
-}
 
 // NewTLSListener is tls.NewListener for an http.Server: what Accept returns has
 // done its handshake, so that the server's own timeouts begin with the request

@@ -92,19 +92,15 @@ func NewServer(c ServerConfig) (*grpc.Server, error) {
 	if c.Debug {
 		reflection.Register(r)
 	}
-	registered := server.GetServiceInfo()
-	if err := c.Access.check(registered); err != nil {
+	if err := c.Access.check(server.GetServiceInfo(), c.Gate); err != nil {
 		return nil, fmt.Errorf("make an RPC server: %w", err)
-	}
-	if c.Gate == nil && c.Access.leaderOnly(registered) {
-		return nil, errors.New("make an RPC server: it has leader-only methods but nothing tells who leads")
 	}
 	return server, nil
 }
 
 func options(c ServerConfig, g *guard) []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(peerCredentials{TransportCredentials: handshakeCredentials{credentials.NewTLS(c.TLS)}, peers: g.peers, cluster: c.Cluster}),
+		grpc.Creds(peerCredentials{TransportCredentials: credentials.NewTLS(c.TLS), peers: g.peers, cluster: c.Cluster}),
 		grpc.InTapHandle(g.tap),
 		grpc.ChainStreamInterceptor(g.stream),
 		grpc.UnknownServiceHandler(unserved),
