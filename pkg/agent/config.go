@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -77,13 +78,7 @@ func (c Config) check() error {
 
 // ips are the addresses that the agent was told of.
 func (c Config) ips() []string {
-	var ips []string
-	for _, ip := range []string{c.IPv4, c.IPv6} {
-		if ip != "" {
-			ips = append(ips, ip)
-		}
-	}
-	return ips
+	return slices.DeleteFunc([]string{c.IPv4, c.IPv6}, func(ip string) bool { return ip == "" })
 }
 
 // FirstAddresses picks the first IPv4 and the first IPv6 address by which other

@@ -9,19 +9,17 @@ import (
 
 // defaulter sets what the text left out. That a field is zero does not mean
 // that it was left out, so it asks for the paths the decoder saw.
-type defaulter struct {
-	seen map[string]bool
-}
+type defaulter map[string]bool
 
 func setDefault[T any](d defaulter, path string, field *T, value T) {
-	if !d.seen[path] {
+	if !d[path] {
 		*field = value
 	}
 }
 
 // applyDefaults completes s. seen holds the path of every field that was given.
 func applyDefaults(s *Shard, seen map[string]bool) {
-	d := defaulter{seen: seen}
+	d := defaulter(seen)
 	setDefault(d, "cluster.secrets.provider", &s.Cluster.Secrets.Provider, SecretsObjectStorage)
 	setDefault(d, "cluster.secrets.prefix", &s.Cluster.Secrets.Prefix, "cluster/secret/")
 	d.server(&s.Server)

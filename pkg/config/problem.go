@@ -127,6 +127,4 @@ func someOf(names []string) []string {
 	return append(slices.Clip(names[:most]), "…")
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	return slices.Sorted(maps.Keys(m))
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -169,14 +169,9 @@ func (s templateScope) image(name string) string {
 
 // indexed looks at index .Image "name", the way to a name that is no identifier.
 func (s templateScope) indexed(n *parse.CommandNode, root bool) string {
-	if len(n.Args) != 3 || !root {
-		return ""
-	}
-	fn, ok1 := n.Args[0].(*parse.IdentifierNode)
-	field, ok2 := n.Args[1].(*parse.FieldNode)
-	name, ok3 := n.Args[2].(*parse.StringNode)
-	if ok1 && ok2 && ok3 && fn.Ident == "index" && slices.Equal(field.Ident, []string{"Image"}) {
-		return s.image(name.Text)
+	field, name, ok := imageByName(n)
+	if ok && root && !isVariable(field) && n.Args[0].String() == "index" {
+		return s.image(name)
 	}
 	return ""
 }

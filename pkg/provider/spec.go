@@ -29,10 +29,7 @@ func (s Scope) Owns(tags map[string]string) bool {
 // TaggedID returns the instance id that tags carry, empty when it is missing or
 // malformed.
 func TaggedID(tags map[string]string) fleet.InstanceID {
-	id, err := fleet.ParseID(tags[TagInstanceID])
-	if err != nil {
-		return ""
-	}
+	id, _ := fleet.ParseID(tags[TagInstanceID])
 	return id
 }
 

@@ -34,15 +34,11 @@ func (l *limiter) allow(addr net.Addr) error {
 // sourceOfAddr is whom a connection counts for; not ok, and the invalid prefix
 // that all such connections share, when the transport names no address.
 func sourceOfAddr(addr net.Addr) (netip.Prefix, bool) {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}, false
-	}
-	ip := tcp.AddrPort().Addr().Unmap()
+	ip := addressOf(addr)
 	bits := ip.BitLen()
 	if ip.Is6() && !ip.IsLoopback() {
 		bits = 64
 	}
-	source, err := ip.WithZone("").Prefix(bits)
-	return source, err == nil
+	source, _ := ip.Prefix(bits)
+	return source, source.IsValid()
 }

@@ -21,11 +21,9 @@ const (
 // which is empty while no leader is known.
 func notLeader(leaderAddr string) error {
 	message := "this server does not lead its shard, and no leader is known yet: try again"
-	if leaderAddr != "" {
-		message = "this server does not lead its shard: ask " + leaderAddr
-	}
 	info := &errdetails.ErrorInfo{Reason: reasonNotLeader, Domain: errorDomain}
 	if leaderAddr != "" {
+		message = "this server does not lead its shard: ask " + leaderAddr
 		info.Metadata = map[string]string{metadataLeaderKey: leaderAddr}
 	}
 	return withDetails(status.New(codes.Unavailable, message), info)

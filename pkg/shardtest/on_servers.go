@@ -96,7 +96,7 @@ func doResume(s *Shard, a args) error {
 	return err
 }
 
-func doWait(s *Shard, a args) error {
+func doWait(_ *Shard, a args) error {
 	time.Sleep(a.span)
 	return nil
 }

@@ -106,17 +106,12 @@ func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 
 // Validate reports every problem of cfg at once.
 func (cfg Config) Validate() error {
-	var problems []error
+	problems := []error{cfg.Scope.Check()}
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if err := cfg.Scope.Check(); err != nil {
-		problems = append(problems, err)
-	}
 	if cfg.Image == "" {
 		bad("options.image is empty: want the agent's image")
 	}
-	if err := provider.CheckEnvironment("options.env", cfg.Env); err != nil {
-		problems = append(problems, err)
-	}
+	problems = append(problems, provider.CheckEnvironment("options.env", cfg.Env))
 	if l := cfg.Leader; l != nil {
 		if l.Network == "" {
 			bad("options.leader.network is empty: want a user-defined network")
@@ -131,8 +126,8 @@ func (cfg Config) Validate() error {
 	if cfg.Logger == nil {
 		bad("the logger is missing")
 	}
-	if len(problems) > 0 {
-		return fmt.Errorf("%w: %w", provider.ErrInvalid, errors.Join(problems...))
+	if err := errors.Join(problems...); err != nil {
+		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
 	}
 	return nil
 }

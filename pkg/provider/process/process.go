@@ -93,31 +93,24 @@ func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 
 // Validate reports every problem of cfg at once.
 func (cfg Config) Validate() error {
-	var problems []error
+	problems := []error{cfg.Scope.Check()}
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if err := cfg.Scope.Check(); err != nil {
-		problems = append(problems, err)
-	}
 	if cfg.Dir == "" {
 		bad("options.dir is empty: want the folder that holds the instances")
 	}
-	if err := checkAgent(cfg.Agent); err != nil {
-		problems = append(problems, err)
-	}
+	problems = append(problems, checkAgent(cfg.Agent))
 	if cfg.StopGrace <= 0 {
 		bad("options.stop_grace is %v: want more than 0", cfg.StopGrace)
 	}
 	if cfg.ScanInterval <= 0 {
 		bad("options.scan_interval is %v: want more than 0", cfg.ScanInterval)
 	}
-	if err := provider.CheckEnvironment("options.env", cfg.Env); err != nil {
-		problems = append(problems, err)
-	}
+	problems = append(problems, provider.CheckEnvironment("options.env", cfg.Env))
 	if cfg.Logger == nil {
 		bad("the logger is missing")
 	}
-	if len(problems) > 0 {
-		return fmt.Errorf("%w: %w", provider.ErrInvalid, errors.Join(problems...))
+	if err := errors.Join(problems...); err != nil {
+		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
 	}
 	return nil
 }
