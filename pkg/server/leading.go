@@ -30,7 +30,8 @@ func (s *Server) lead(ctx context.Context, fence *election.Term) error {
 	defer s.ready.Ready("standing by")
 	for failures := 0; ; failures++ {
 		t, err := leader.Take(ctx, s.leaderConfig(fence))
-		if s.tookOver(err); err == nil {
+		s.needs.Begin(election.NeedTakeover).End(err) // it counts from the first failure
+		if err == nil {
 			return t.Run(func() (withdraw func()) { return s.publish(t, fence, began) })
 		}
 		switch {

@@ -24,28 +24,24 @@ var _ object.Store = accounted{}
 func (s accounted) Get(ctx context.Context, key string) (object.Object, error) {
 	try, began := s.needs.Begin(election.NeedRead), time.Now()
 	o, err := s.Store.Get(ctx, key)
-	return o, ended(ctx, try, began, err)
+	ended(ctx, try, began, err)
+	return o, err
 }
 
 // List implements object.Store.
 func (s accounted) List(ctx context.Context, prefix, token string) (object.Page, error) {
 	try, began := s.needs.Begin(election.NeedRead), time.Now()
 	p, err := s.Store.List(ctx, prefix, token)
-	return p, ended(ctx, try, began, err)
+	ended(ctx, try, began, err)
+	return p, err
 }
-
-// unansweredError marks the error of a read that got no answer.
-type unansweredError struct{ error }
-
-func (e unansweredError) Unwrap() error { return e.error }
 
 // patience is how long the store is given for a read before the end of the time that
 // its caller had says something about the store.
 const patience = 5 * time.Second
 
-// ended notes how a read ended, and marks its error if it got no answer. That there
-// is no such object is an answer.
-func ended(ctx context.Context, try *election.Attempt, began time.Time, err error) error {
+// ended notes how a read ended. That there is no such object is an answer.
+func ended(ctx context.Context, try *election.Attempt, began time.Time, err error) {
 	switch {
 	case err == nil, errors.Is(err, object.ErrNotFound):
 		try.End(nil)
@@ -53,19 +49,7 @@ func ended(ctx context.Context, try *election.Attempt, began time.Time, err erro
 		try.End(context.Canceled) // a store may not say so itself
 	default:
 		try.End(err)
-		return unansweredError{err}
 	}
-	return err
-}
-
-// tookOver notes how an attempt to take over ended, which counts from the first
-// failure. One that fails for a read fails microseconds after it. The read, which
-// says more, is then open around it, so that it is never unmet for less time.
-func (s *Server) tookOver(err error) {
-	if errors.As(err, new(unansweredError)) {
-		defer s.needs.Begin(election.NeedRead).End(err)
-	}
-	s.needs.Begin(election.NeedTakeover).End(err)
 }
 
 // listing is what the loop tells of its lists.

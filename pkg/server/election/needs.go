@@ -16,7 +16,7 @@ const (
 	NeedFence         // a renewal that is back soon enough for an act
 	NeedList          // the provider's list of VMs, page by page
 	NeedRead          // objects of the store
-	NeedTakeover      // all that comes before the first decision of a term
+	NeedTakeover      // all that comes before the first decision of a term, the others among it
 	needsEnd
 )
 
@@ -111,15 +111,23 @@ func (n *Needs) reset() {
 	n.of = [needsEnd]need{}
 }
 
-// longest is the need that was unmet for longest.
+// longest is for how long any need was unmet, and the need that was unmet for
+// longest. A takeover fails for want of something else, which says more: where that
+// was unmet for half the time or longer, it is what is named.
 func (n *Needs) longest() (worst Lack) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := n.clock.Now().Mono
-	for what := range n.of {
+	for what := range n.of[:NeedTakeover] {
 		if d := n.of[what].unmet(now); d > worst.For {
 			worst = Lack{Need: Need(what), For: d}
 		}
+	}
+	if d := n.of[NeedTakeover].unmet(now); d > worst.For {
+		if worst.For < d/2 {
+			worst.Need = NeedTakeover
+		}
+		worst.For = d
 	}
 	return worst
 }

@@ -76,6 +76,35 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
+// TestTakeoverIsNamedLast: what a takeover fails for says more than that it fails,
+// even if it was unmet for a moment less. What was met in between is not the cause.
+func TestTakeoverIsNamedLast(t *testing.T) {
+	failed := errors.New("no route to host")
+	for name, c := range map[string]struct {
+		others bool // other reads succeed
+		want   Need
+	}{
+		"no read succeeds":   {false, NeedRead},
+		"some reads succeed": {true, NeedTakeover},
+	} {
+		clock := &handClock{}
+		n := NewNeeds(clock)
+		for try := range 4 {
+			if c.others {
+				n.Begin(NeedRead).End(nil)
+			}
+			n.Begin(NeedRead).End(failed)
+			clock.mono += time.Duration(try) * time.Millisecond
+			n.Begin(NeedTakeover).End(failed)
+			clock.mono += 10 * time.Second
+		}
+		// The takeover counts from its first failure to its last.
+		if got := n.longest(); got.Need != c.want || got.For != 30*time.Second+6*time.Millisecond {
+			t.Errorf("%s: %s for %s, want %s", name, got.Need, got.For, c.want)
+		}
+	}
+}
+
 // TestNeedsOfATerm: what an earlier term tried says nothing about the next, and
 // the need that is unmet for longest is the one that is told.
 func TestNeedsOfATerm(t *testing.T) {
