@@ -1,5 +1,7 @@
 package shardtest
 
+import "slices"
+
 // command is a line that a script can hold, and what it does.
 type command struct {
 	pattern string
@@ -9,6 +11,11 @@ type command struct {
 // commands is the whole language. What a step asks for that can't be (to start a
 // server that runs) is told in the timeline, and the story goes on.
 func commands() []command {
+	return slices.Concat(shardCommands(), machineCommands(), requestCommands())
+}
+
+// shardCommands are those about time, servers, and what servers depend on.
+func shardCommands() []command {
 	return []command{
 		{"wait SPAN", doWait},
 		{"settle SPAN", doSettle},
@@ -44,14 +51,24 @@ func commands() []command {
 		{"lists SERVER crawl SPAN", doListsCrawl},
 		{"lists SERVER fair", doListsFair},
 		{"puts SERVER take SPAN", doPutsTake},
+	}
+}
 
+// machineCommands are those about VMs and their agents.
+func machineCommands() []command {
+	return []command{
 		{"vm dies INSTANCE", doVMDies},
 		{"vm stops INSTANCE", doVMStops},
 		{"vm vanishes INSTANCE", doVMVanishes},
 		{"notice INSTANCE SPAN", doNotice},
 		{"agent dies INSTANCE SPAN", doAgentDies},
 		{"agent restarts INSTANCE SPAN", doAgentRestarts},
+	}
+}
 
+// requestCommands are those about what is asked of the shard.
+func requestCommands() []command {
+	return []command{
 		{"config GROUP COUNT", doConfigSize},
 		{"config type TYPE", doConfigType},
 		{"config var COUNT", doConfigVar},

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nstance/nstance/pkg/shardtest"
@@ -14,25 +13,7 @@ import (
 // returns what happened.
 func told(t *testing.T, story string) (entries []shardtest.Entry) {
 	t.Helper()
-	script, err := shardtest.ParseScript(story)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := shmDir(t)
-	synctest.Test(t, func(t *testing.T) {
-		s, err := shardtest.New(shardtest.Options{Servers: 2, Calm: true, Logs: true, Dir: dir, Settings: shardtest.DefaultSettings()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		if err := s.Play(script); err != nil {
-			t.Error(err)
-		}
-		for _, v := range s.Violations() {
-			t.Error(v)
-		}
-		entries = s.Timeline.Entries()
-	})
+	play(t, story, shardtest.Options{Logs: true}, func(s *shardtest.Shard) { entries = s.Timeline.Entries() })
 	return entries
 }
 

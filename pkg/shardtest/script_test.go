@@ -49,16 +49,25 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// tell plays a story and returns its timeline.
+// tell plays a story in a shard of two servers, on clouds with spot machines, and
+// returns its timeline.
 func tell(t *testing.T, story string) (timeline string) {
+	t.Helper()
+	play(t, story, shardtest.Options{Spot: true}, func(s *shardtest.Shard) { timeline = s.Timeline.String() })
+	return timeline
+}
+
+// play plays a story in a calm shard of two servers; played looks at it before it
+// is closed.
+func play(t *testing.T, story string, options shardtest.Options, played func(*shardtest.Shard)) {
 	t.Helper()
 	script, err := shardtest.ParseScript(story)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := shmDir(t)
+	options.Servers, options.Calm, options.Dir, options.Settings = 2, true, shmDir(t), shardtest.DefaultSettings()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := shardtest.New(shardtest.Options{Servers: 2, Calm: true, Spot: true, Dir: dir, Settings: shardtest.DefaultSettings()})
+		s, err := shardtest.New(options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,9 +78,8 @@ func tell(t *testing.T, story string) (timeline string) {
 		for _, v := range s.Violations() {
 			t.Error(v)
 		}
-		timeline = s.Timeline.String()
+		played(s)
 	})
-	return timeline
 }
 
 // slack is how far apart the times of the same line may be: how long a handshake
