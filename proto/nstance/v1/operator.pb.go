@@ -583,8 +583,13 @@ func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
 }
 
 type ListGroupsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Groups        []*GroupStatus         `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Groups []*GroupStatus         `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Where the shard makes its machines: the provider's kind, such as docker or
+	// aws, and its region and zone, empty where there is no such thing.
+	ProviderKind  string `protobuf:"bytes,2,opt,name=provider_kind,json=providerKind,proto3" json:"provider_kind,omitempty"`
+	Region        string `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
+	Zone          string `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -626,6 +631,27 @@ func (x *ListGroupsResponse) GetGroups() []*GroupStatus {
 	return nil
 }
 
+func (x *ListGroupsResponse) GetProviderKind() string {
+	if x != nil {
+		return x.ProviderKind
+	}
+	return ""
+}
+
+func (x *ListGroupsResponse) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *ListGroupsResponse) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
 type GroupStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique within the tenant.
@@ -646,8 +672,16 @@ type GroupStatus struct {
 	ProviderIds []string     `protobuf:"bytes,11,rep,name=provider_ids,json=providerIds,proto3" json:"provider_ids,omitempty"`
 	Conditions  []*Condition `protobuf:"bytes,12,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// Managed instances of any phase but deleted that are not in actual_size.
-	PendingSize   int32 `protobuf:"varint,13,opt,name=pending_size,json=pendingSize,proto3" json:"pending_size,omitempty"`
-	DrainingSize  int32 `protobuf:"varint,14,opt,name=draining_size,json=drainingSize,proto3" json:"draining_size,omitempty"`
+	PendingSize  int32 `protobuf:"varint,13,opt,name=pending_size,json=pendingSize,proto3" json:"pending_size,omitempty"`
+	DrainingSize int32 `protobuf:"varint,14,opt,name=draining_size,json=drainingSize,proto3" json:"draining_size,omitempty"`
+	// Those in actual_size that were made from the group's present definition.
+	UpToDateSize int32 `protobuf:"varint,15,opt,name=up_to_date_size,json=upToDateSize,proto3" json:"up_to_date_size,omitempty"`
+	// The size that the static config says; 0 for a dynamic group.
+	StaticSize int32 `protobuf:"varint,16,opt,name=static_size,json=staticSize,proto3" json:"static_size,omitempty"`
+	// The managed instances that have a machine and are not being deleted, by id.
+	Instances []*GroupInstance `protobuf:"bytes,17,rep,name=instances,proto3" json:"instances,omitempty"`
+	// What a machine of instance_type has. Unset where the provider does not know.
+	Capacity      *MachineCapacity `protobuf:"bytes,18,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -780,6 +814,167 @@ func (x *GroupStatus) GetDrainingSize() int32 {
 	return 0
 }
 
+func (x *GroupStatus) GetUpToDateSize() int32 {
+	if x != nil {
+		return x.UpToDateSize
+	}
+	return 0
+}
+
+func (x *GroupStatus) GetStaticSize() int32 {
+	if x != nil {
+		return x.StaticSize
+	}
+	return 0
+}
+
+func (x *GroupStatus) GetInstances() []*GroupInstance {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
+func (x *GroupStatus) GetCapacity() *MachineCapacity {
+	if x != nil {
+		return x.Capacity
+	}
+	return nil
+}
+
+type GroupInstance struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The provider's own name for the machine.
+	ProviderId string `protobuf:"bytes,2,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	// What the machine's kubelet sets as Node.spec.providerID, such as
+	// aws:///eu-central-1a/i-0abc or docker:///name.
+	NodeProviderId string `protobuf:"bytes,3,opt,name=node_provider_id,json=nodeProviderId,proto3" json:"node_provider_id,omitempty"`
+	Zone           string `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *GroupInstance) Reset() {
+	*x = GroupInstance{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupInstance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupInstance) ProtoMessage() {}
+
+func (x *GroupInstance) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupInstance.ProtoReflect.Descriptor instead.
+func (*GroupInstance) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *GroupInstance) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *GroupInstance) GetProviderId() string {
+	if x != nil {
+		return x.ProviderId
+	}
+	return ""
+}
+
+func (x *GroupInstance) GetNodeProviderId() string {
+	if x != nil {
+		return x.NodeProviderId
+	}
+	return ""
+}
+
+func (x *GroupInstance) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+type MachineCapacity struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In thousandths of a CPU.
+	CpuMillis   int64 `protobuf:"varint,1,opt,name=cpu_millis,json=cpuMillis,proto3" json:"cpu_millis,omitempty"`
+	MemoryBytes int64 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// amd64 or arm64.
+	Arch          string `protobuf:"bytes,3,opt,name=arch,proto3" json:"arch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineCapacity) Reset() {
+	*x = MachineCapacity{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineCapacity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineCapacity) ProtoMessage() {}
+
+func (x *MachineCapacity) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineCapacity.ProtoReflect.Descriptor instead.
+func (*MachineCapacity) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *MachineCapacity) GetCpuMillis() int64 {
+	if x != nil {
+		return x.CpuMillis
+	}
+	return 0
+}
+
+func (x *MachineCapacity) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *MachineCapacity) GetArch() string {
+	if x != nil {
+		return x.Arch
+	}
+	return ""
+}
+
 type Condition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
@@ -792,7 +987,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	mi := &file_nstance_v1_operator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +999,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	mi := &file_nstance_v1_operator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +1012,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{10}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Condition) GetType() string {
@@ -857,14 +1052,18 @@ type UpsertGroupRequest struct {
 	SubnetPool   *string                `protobuf:"bytes,5,opt,name=subnet_pool,json=subnetPool,proto3,oneof" json:"subnet_pool,omitempty"`
 	Vars         *structpb.Struct       `protobuf:"bytes,6,opt,name=vars,proto3" json:"vars,omitempty"`
 	// Instance ids that leave for this size, in the same write.
-	Remove        []string `protobuf:"bytes,7,rep,name=remove,proto3" json:"remove,omitempty"`
+	// Those that are gone already are no error.
+	Remove []string `protobuf:"bytes,7,rep,name=remove,proto3" json:"remove,omitempty"`
+	// When set, the group changes only if this is its etag; the empty one says that
+	// there is no such group yet. Otherwise ABORTED.
+	IfEtag        *string `protobuf:"bytes,8,opt,name=if_etag,json=ifEtag,proto3,oneof" json:"if_etag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpsertGroupRequest) Reset() {
 	*x = UpsertGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	mi := &file_nstance_v1_operator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +1075,7 @@ func (x *UpsertGroupRequest) String() string {
 func (*UpsertGroupRequest) ProtoMessage() {}
 
 func (x *UpsertGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	mi := &file_nstance_v1_operator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +1088,7 @@ func (x *UpsertGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpsertGroupRequest.ProtoReflect.Descriptor instead.
 func (*UpsertGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{11}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpsertGroupRequest) GetKey() string {
@@ -941,16 +1140,25 @@ func (x *UpsertGroupRequest) GetRemove() []string {
 	return nil
 }
 
+func (x *UpsertGroupRequest) GetIfEtag() string {
+	if x != nil && x.IfEtag != nil {
+		return *x.IfEtag
+	}
+	return ""
+}
+
 type UpsertGroupResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         *GroupStatus           `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group *GroupStatus           `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// Those of remove that were gone already: deleted, being deleted, or unknown.
+	AlreadyGone   []string `protobuf:"bytes,2,rep,name=already_gone,json=alreadyGone,proto3" json:"already_gone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpsertGroupResponse) Reset() {
 	*x = UpsertGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[12]
+	mi := &file_nstance_v1_operator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1170,7 @@ func (x *UpsertGroupResponse) String() string {
 func (*UpsertGroupResponse) ProtoMessage() {}
 
 func (x *UpsertGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[12]
+	mi := &file_nstance_v1_operator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,12 +1183,19 @@ func (x *UpsertGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpsertGroupResponse.ProtoReflect.Descriptor instead.
 func (*UpsertGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{12}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpsertGroupResponse) GetGroup() *GroupStatus {
 	if x != nil {
 		return x.Group
+	}
+	return nil
+}
+
+func (x *UpsertGroupResponse) GetAlreadyGone() []string {
+	if x != nil {
+		return x.AlreadyGone
 	}
 	return nil
 }
@@ -994,7 +1209,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[13]
+	mi := &file_nstance_v1_operator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1221,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[13]
+	mi := &file_nstance_v1_operator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1234,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{13}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteGroupRequest) GetKey() string {
@@ -1037,7 +1252,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[14]
+	mi := &file_nstance_v1_operator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1264,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[14]
+	mi := &file_nstance_v1_operator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1277,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{14}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{16}
 }
 
 type ListInstancesRequest struct {
@@ -1071,13 +1286,17 @@ type ListInstancesRequest struct {
 	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	// True: tombstones too.
 	IncludeDeleted bool `protobuf:"varint,2,opt,name=include_deleted,json=includeDeleted,proto3" json:"include_deleted,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// At most this many are answered; 0: 1000, which is also the most there are.
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before; empty: the first page.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	mi := &file_nstance_v1_operator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1308,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	mi := &file_nstance_v1_operator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1321,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{15}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListInstancesRequest) GetGroup() string {
@@ -1119,16 +1338,32 @@ func (x *ListInstancesRequest) GetIncludeDeleted() bool {
 	return false
 }
 
+func (x *ListInstancesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListInstancesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListInstancesResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Instances     []*InstanceStatus      `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Instances []*InstanceStatus      `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	mi := &file_nstance_v1_operator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1375,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	mi := &file_nstance_v1_operator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1388,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{16}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*InstanceStatus {
@@ -1161,6 +1396,13 @@ func (x *ListInstancesResponse) GetInstances() []*InstanceStatus {
 		return x.Instances
 	}
 	return nil
+}
+
+func (x *ListInstancesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type InstanceStatus struct {
@@ -1187,13 +1429,25 @@ type InstanceStatus struct {
 	UnhealthyReason string       `protobuf:"bytes,18,opt,name=unhealthy_reason,json=unhealthyReason,proto3" json:"unhealthy_reason,omitempty"`
 	Drain           *DrainStatus `protobuf:"bytes,19,opt,name=drain,proto3" json:"drain,omitempty"`
 	ConfigHash      string       `protobuf:"bytes,20,opt,name=config_hash,json=configHash,proto3" json:"config_hash,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// That an on-demand instance was created with; empty: none.
+	IdempotencyKey string `protobuf:"bytes,21,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	// Why the last step for this instance failed, in words; empty once one has not.
+	LastError   string                 `protobuf:"bytes,22,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	LastErrorAt *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=last_error_at,json=lastErrorAt,proto3" json:"last_error_at,omitempty"`
+	// Where the shard makes its machines, as in ListGroupsResponse.
+	ProviderKind string `protobuf:"bytes,24,opt,name=provider_kind,json=providerKind,proto3" json:"provider_kind,omitempty"`
+	Region       string `protobuf:"bytes,25,opt,name=region,proto3" json:"region,omitempty"`
+	Zone         string `protobuf:"bytes,26,opt,name=zone,proto3" json:"zone,omitempty"`
+	// What the machine's kubelet sets as Node.spec.providerID; empty while there is
+	// no machine.
+	NodeProviderId string `protobuf:"bytes,27,opt,name=node_provider_id,json=nodeProviderId,proto3" json:"node_provider_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[17]
+	mi := &file_nstance_v1_operator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1459,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[17]
+	mi := &file_nstance_v1_operator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1472,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{17}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *InstanceStatus) GetId() string {
@@ -1361,6 +1615,55 @@ func (x *InstanceStatus) GetConfigHash() string {
 	return ""
 }
 
+func (x *InstanceStatus) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *InstanceStatus) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+func (x *InstanceStatus) GetLastErrorAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastErrorAt
+	}
+	return nil
+}
+
+func (x *InstanceStatus) GetProviderKind() string {
+	if x != nil {
+		return x.ProviderKind
+	}
+	return ""
+}
+
+func (x *InstanceStatus) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *InstanceStatus) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *InstanceStatus) GetNodeProviderId() string {
+	if x != nil {
+		return x.NodeProviderId
+	}
+	return ""
+}
+
 type DrainStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1372,7 +1675,7 @@ type DrainStatus struct {
 
 func (x *DrainStatus) Reset() {
 	*x = DrainStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	mi := &file_nstance_v1_operator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1687,7 @@ func (x *DrainStatus) String() string {
 func (*DrainStatus) ProtoMessage() {}
 
 func (x *DrainStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	mi := &file_nstance_v1_operator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1700,7 @@ func (x *DrainStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainStatus.ProtoReflect.Descriptor instead.
 func (*DrainStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{18}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DrainStatus) GetReason() string {
@@ -1434,7 +1737,7 @@ type CreateInstanceRequest struct {
 
 func (x *CreateInstanceRequest) Reset() {
 	*x = CreateInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[19]
+	mi := &file_nstance_v1_operator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1446,7 +1749,7 @@ func (x *CreateInstanceRequest) String() string {
 func (*CreateInstanceRequest) ProtoMessage() {}
 
 func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[19]
+	mi := &file_nstance_v1_operator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1459,7 +1762,7 @@ func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceRequest.ProtoReflect.Descriptor instead.
 func (*CreateInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{19}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateInstanceRequest) GetGroup() string {
@@ -1499,7 +1802,7 @@ type CreateInstanceResponse struct {
 
 func (x *CreateInstanceResponse) Reset() {
 	*x = CreateInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[20]
+	mi := &file_nstance_v1_operator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1814,7 @@ func (x *CreateInstanceResponse) String() string {
 func (*CreateInstanceResponse) ProtoMessage() {}
 
 func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[20]
+	mi := &file_nstance_v1_operator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1827,7 @@ func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceResponse.ProtoReflect.Descriptor instead.
 func (*CreateInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{20}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateInstanceResponse) GetInstance() *InstanceStatus {
@@ -1547,7 +1850,7 @@ type DeleteInstanceRequest struct {
 
 func (x *DeleteInstanceRequest) Reset() {
 	*x = DeleteInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[21]
+	mi := &file_nstance_v1_operator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1862,7 @@ func (x *DeleteInstanceRequest) String() string {
 func (*DeleteInstanceRequest) ProtoMessage() {}
 
 func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[21]
+	mi := &file_nstance_v1_operator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1875,7 @@ func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{21}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeleteInstanceRequest) GetTarget() isDeleteInstanceRequest_Target {
@@ -1625,7 +1928,7 @@ type DeleteInstanceResponse struct {
 
 func (x *DeleteInstanceResponse) Reset() {
 	*x = DeleteInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[22]
+	mi := &file_nstance_v1_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1940,7 @@ func (x *DeleteInstanceResponse) String() string {
 func (*DeleteInstanceResponse) ProtoMessage() {}
 
 func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[22]
+	mi := &file_nstance_v1_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1953,7 @@ func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{22}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{24}
 }
 
 type GetInstanceStatusRequest struct {
@@ -1662,7 +1965,7 @@ type GetInstanceStatusRequest struct {
 
 func (x *GetInstanceStatusRequest) Reset() {
 	*x = GetInstanceStatusRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[23]
+	mi := &file_nstance_v1_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +1977,7 @@ func (x *GetInstanceStatusRequest) String() string {
 func (*GetInstanceStatusRequest) ProtoMessage() {}
 
 func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[23]
+	mi := &file_nstance_v1_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1990,7 @@ func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{23}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetInstanceStatusRequest) GetId() string {
@@ -1706,7 +2009,7 @@ type GetInstanceStatusResponse struct {
 
 func (x *GetInstanceStatusResponse) Reset() {
 	*x = GetInstanceStatusResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[24]
+	mi := &file_nstance_v1_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +2021,7 @@ func (x *GetInstanceStatusResponse) String() string {
 func (*GetInstanceStatusResponse) ProtoMessage() {}
 
 func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[24]
+	mi := &file_nstance_v1_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +2034,7 @@ func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{24}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetInstanceStatusResponse) GetInstance() *InstanceStatus {
@@ -1750,7 +2053,7 @@ type AcknowledgeDrainedRequest struct {
 
 func (x *AcknowledgeDrainedRequest) Reset() {
 	*x = AcknowledgeDrainedRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[25]
+	mi := &file_nstance_v1_operator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1762,7 +2065,7 @@ func (x *AcknowledgeDrainedRequest) String() string {
 func (*AcknowledgeDrainedRequest) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[25]
+	mi := &file_nstance_v1_operator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1775,7 +2078,7 @@ func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{25}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AcknowledgeDrainedRequest) GetId() string {
@@ -1793,7 +2096,7 @@ type AcknowledgeDrainedResponse struct {
 
 func (x *AcknowledgeDrainedResponse) Reset() {
 	*x = AcknowledgeDrainedResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[26]
+	mi := &file_nstance_v1_operator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +2108,7 @@ func (x *AcknowledgeDrainedResponse) String() string {
 func (*AcknowledgeDrainedResponse) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[26]
+	mi := &file_nstance_v1_operator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +2121,7 @@ func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{26}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{28}
 }
 
 type WatchGroupsRequest struct {
@@ -1829,7 +2132,7 @@ type WatchGroupsRequest struct {
 
 func (x *WatchGroupsRequest) Reset() {
 	*x = WatchGroupsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[27]
+	mi := &file_nstance_v1_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2144,7 @@ func (x *WatchGroupsRequest) String() string {
 func (*WatchGroupsRequest) ProtoMessage() {}
 
 func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[27]
+	mi := &file_nstance_v1_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2157,7 @@ func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsRequest.ProtoReflect.Descriptor instead.
 func (*WatchGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{27}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{29}
 }
 
 type WatchGroupsResponse struct {
@@ -1870,7 +2173,7 @@ type WatchGroupsResponse struct {
 
 func (x *WatchGroupsResponse) Reset() {
 	*x = WatchGroupsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[28]
+	mi := &file_nstance_v1_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2185,7 @@ func (x *WatchGroupsResponse) String() string {
 func (*WatchGroupsResponse) ProtoMessage() {}
 
 func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[28]
+	mi := &file_nstance_v1_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2198,7 @@ func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsResponse.ProtoReflect.Descriptor instead.
 func (*WatchGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{28}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchGroupsResponse) GetType() EventType {
@@ -1920,14 +2223,19 @@ func (x *WatchGroupsResponse) GetGroup() *GroupStatus {
 }
 
 type WatchInstancesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// True: instances of every phase; otherwise those that leave. A snapshot of all
+	// holds the tombstones too.
+	All bool `protobuf:"varint,1,opt,name=all,proto3" json:"all,omitempty"`
+	// The resume_token of the last event of a watch with the same all; empty: none.
+	ResumeToken   string `protobuf:"bytes,2,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[29]
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +2247,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[29]
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,21 +2260,41 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{29}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *WatchInstancesRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *WatchInstancesRequest) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
 }
 
 type WatchInstancesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Type  EventType              `protobuf:"varint,1,opt,name=type,proto3,enum=nstance.v1.EventType" json:"type,omitempty"`
-	// On UPSERT: an instance that is draining, deleting or deleted.
-	Instance      *InstanceStatus `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	// On UPSERT: an instance as it is now. One in phase deleted is not told again.
+	Instance *InstanceStatus `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	// Names this place in the stream, to go on from it.
+	ResumeToken string `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	// On SNAPSHOT_END. True: the watch goes on from the request's resume_token, and
+	// told only what changed since. False: it told everything, and an instance that
+	// it did not name is gone.
+	Resumed       bool `protobuf:"varint,4,opt,name=resumed,proto3" json:"resumed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[30]
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2306,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[30]
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2319,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{30}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchInstancesResponse) GetType() EventType {
@@ -2008,6 +2336,20 @@ func (x *WatchInstancesResponse) GetInstance() *InstanceStatus {
 	return nil
 }
 
+func (x *WatchInstancesResponse) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+func (x *WatchInstancesResponse) GetResumed() bool {
+	if x != nil {
+		return x.Resumed
+	}
+	return false
+}
+
 type WatchErrorsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2016,7 +2358,7 @@ type WatchErrorsRequest struct {
 
 func (x *WatchErrorsRequest) Reset() {
 	*x = WatchErrorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2028,7 +2370,7 @@ func (x *WatchErrorsRequest) String() string {
 func (*WatchErrorsRequest) ProtoMessage() {}
 
 func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2041,7 +2383,7 @@ func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsRequest.ProtoReflect.Descriptor instead.
 func (*WatchErrorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
 }
 
 type WatchErrorsResponse struct {
@@ -2059,7 +2401,7 @@ type WatchErrorsResponse struct {
 
 func (x *WatchErrorsResponse) Reset() {
 	*x = WatchErrorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2413,7 @@ func (x *WatchErrorsResponse) String() string {
 func (*WatchErrorsResponse) ProtoMessage() {}
 
 func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2426,7 @@ func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsResponse.ProtoReflect.Descriptor instead.
 func (*WatchErrorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchErrorsResponse) GetAt() *timestamppb.Timestamp {
@@ -2136,7 +2478,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2148,7 +2490,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2161,7 +2503,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListOperatorsRequest) GetIncludeRemoved() bool {
@@ -2196,7 +2538,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2208,7 +2550,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2221,7 +2563,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*OperatorStatus {
@@ -2256,7 +2598,7 @@ type OperatorStatus struct {
 
 func (x *OperatorStatus) Reset() {
 	*x = OperatorStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2268,7 +2610,7 @@ func (x *OperatorStatus) String() string {
 func (*OperatorStatus) ProtoMessage() {}
 
 func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2281,7 +2623,7 @@ func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorStatus.ProtoReflect.Descriptor instead.
 func (*OperatorStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OperatorStatus) GetId() string {
@@ -2335,7 +2677,7 @@ type RemoveOperatorRequest struct {
 
 func (x *RemoveOperatorRequest) Reset() {
 	*x = RemoveOperatorRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2689,7 @@ func (x *RemoveOperatorRequest) String() string {
 func (*RemoveOperatorRequest) ProtoMessage() {}
 
 func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2702,7 @@ func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RemoveOperatorRequest) GetId() string {
@@ -2379,7 +2721,7 @@ type RemoveOperatorResponse struct {
 
 func (x *RemoveOperatorResponse) Reset() {
 	*x = RemoveOperatorResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2391,7 +2733,7 @@ func (x *RemoveOperatorResponse) String() string {
 func (*RemoveOperatorResponse) ProtoMessage() {}
 
 func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2404,7 +2746,7 @@ func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RemoveOperatorResponse) GetOperator() *OperatorStatus {
@@ -2443,9 +2785,12 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x1a.nstance.v1.RefreshOutcomeR\aoutcome\x12\x12\n" +
 	"\x04etag\x18\x02 \x01(\tR\x04etag\x12)\n" +
 	"\x10restart_required\x18\x03 \x03(\tR\x0frestartRequired\"\x13\n" +
-	"\x11ListGroupsRequest\"E\n" +
+	"\x11ListGroupsRequest\"\x96\x01\n" +
 	"\x12ListGroupsResponse\x12/\n" +
-	"\x06groups\x18\x01 \x03(\v2\x17.nstance.v1.GroupStatusR\x06groups\"\xce\x03\n" +
+	"\x06groups\x18\x01 \x03(\v2\x17.nstance.v1.GroupStatusR\x06groups\x12#\n" +
+	"\rprovider_kind\x18\x02 \x01(\tR\fproviderKind\x12\x16\n" +
+	"\x06region\x18\x03 \x01(\tR\x06region\x12\x12\n" +
+	"\x04zone\x18\x04 \x01(\tR\x04zone\"\x88\x05\n" +
 	"\vGroupStatus\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1a\n" +
@@ -2465,12 +2810,28 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"conditions\x18\f \x03(\v2\x15.nstance.v1.ConditionR\n" +
 	"conditions\x12!\n" +
 	"\fpending_size\x18\r \x01(\x05R\vpendingSize\x12#\n" +
-	"\rdraining_size\x18\x0e \x01(\x05R\fdrainingSize\"i\n" +
+	"\rdraining_size\x18\x0e \x01(\x05R\fdrainingSize\x12%\n" +
+	"\x0fup_to_date_size\x18\x0f \x01(\x05R\fupToDateSize\x12\x1f\n" +
+	"\vstatic_size\x18\x10 \x01(\x05R\n" +
+	"staticSize\x127\n" +
+	"\tinstances\x18\x11 \x03(\v2\x19.nstance.v1.GroupInstanceR\tinstances\x127\n" +
+	"\bcapacity\x18\x12 \x01(\v2\x1b.nstance.v1.MachineCapacityR\bcapacity\"~\n" +
+	"\rGroupInstance\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
+	"\vprovider_id\x18\x02 \x01(\tR\n" +
+	"providerId\x12(\n" +
+	"\x10node_provider_id\x18\x03 \x01(\tR\x0enodeProviderId\x12\x12\n" +
+	"\x04zone\x18\x04 \x01(\tR\x04zone\"g\n" +
+	"\x0fMachineCapacity\x12\x1d\n" +
+	"\n" +
+	"cpu_millis\x18\x01 \x01(\x03R\tcpuMillis\x12!\n" +
+	"\fmemory_bytes\x18\x02 \x01(\x03R\vmemoryBytes\x12\x12\n" +
+	"\x04arch\x18\x03 \x01(\tR\x04arch\"i\n" +
 	"\tCondition\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\bR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"\xad\x02\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"\xd7\x02\n" +
 	"\x12UpsertGroupRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x17\n" +
 	"\x04size\x18\x02 \x01(\x05H\x00R\x04size\x88\x01\x01\x12\x1f\n" +
@@ -2479,21 +2840,29 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\vsubnet_pool\x18\x05 \x01(\tH\x03R\n" +
 	"subnetPool\x88\x01\x01\x12+\n" +
 	"\x04vars\x18\x06 \x01(\v2\x17.google.protobuf.StructR\x04vars\x12\x16\n" +
-	"\x06remove\x18\a \x03(\tR\x06removeB\a\n" +
+	"\x06remove\x18\a \x03(\tR\x06remove\x12\x1c\n" +
+	"\aif_etag\x18\b \x01(\tH\x04R\x06ifEtag\x88\x01\x01B\a\n" +
 	"\x05_sizeB\v\n" +
 	"\t_templateB\x10\n" +
 	"\x0e_instance_typeB\x0e\n" +
-	"\f_subnet_pool\"D\n" +
+	"\f_subnet_poolB\n" +
+	"\n" +
+	"\b_if_etag\"g\n" +
 	"\x13UpsertGroupResponse\x12-\n" +
-	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"&\n" +
+	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\x12!\n" +
+	"\falready_gone\x18\x02 \x03(\tR\valreadyGone\"&\n" +
 	"\x12DeleteGroupRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\"\x15\n" +
-	"\x13DeleteGroupResponse\"U\n" +
+	"\x13DeleteGroupResponse\"\x91\x01\n" +
 	"\x14ListInstancesRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12'\n" +
-	"\x0finclude_deleted\x18\x02 \x01(\bR\x0eincludeDeleted\"Q\n" +
+	"\x0finclude_deleted\x18\x02 \x01(\bR\x0eincludeDeleted\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"y\n" +
 	"\x15ListInstancesResponse\x128\n" +
-	"\tinstances\x18\x01 \x03(\v2\x1a.nstance.v1.InstanceStatusR\tinstances\"\xf9\x05\n" +
+	"\tinstances\x18\x01 \x03(\v2\x1a.nstance.v1.InstanceStatusR\tinstances\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xfc\a\n" +
 	"\x0eInstanceStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
@@ -2519,7 +2888,15 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x10unhealthy_reason\x18\x12 \x01(\tR\x0funhealthyReason\x12-\n" +
 	"\x05drain\x18\x13 \x01(\v2\x17.nstance.v1.DrainStatusR\x05drain\x12\x1f\n" +
 	"\vconfig_hash\x18\x14 \x01(\tR\n" +
-	"configHash\"\x95\x01\n" +
+	"configHash\x12'\n" +
+	"\x0fidempotency_key\x18\x15 \x01(\tR\x0eidempotencyKey\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\x16 \x01(\tR\tlastError\x12>\n" +
+	"\rlast_error_at\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\vlastErrorAt\x12#\n" +
+	"\rprovider_kind\x18\x18 \x01(\tR\fproviderKind\x12\x16\n" +
+	"\x06region\x18\x19 \x01(\tR\x06region\x12\x12\n" +
+	"\x04zone\x18\x1a \x01(\tR\x04zone\x12(\n" +
+	"\x10node_provider_id\x18\x1b \x01(\tR\x0enodeProviderId\"\x95\x01\n" +
 	"\vDrainStatus\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x127\n" +
 	"\tdelete_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bdeleteAt\x125\n" +
@@ -2548,11 +2925,15 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x13WatchGroupsResponse\x12)\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x15.nstance.v1.EventTypeR\x04type\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12-\n" +
-	"\x05group\x18\x03 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"\x17\n" +
-	"\x15WatchInstancesRequest\"{\n" +
+	"\x05group\x18\x03 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"L\n" +
+	"\x15WatchInstancesRequest\x12\x10\n" +
+	"\x03all\x18\x01 \x01(\bR\x03all\x12!\n" +
+	"\fresume_token\x18\x02 \x01(\tR\vresumeToken\"\xb8\x01\n" +
 	"\x16WatchInstancesResponse\x12)\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x15.nstance.v1.EventTypeR\x04type\x126\n" +
-	"\binstance\x18\x02 \x01(\v2\x1a.nstance.v1.InstanceStatusR\binstance\"\x14\n" +
+	"\binstance\x18\x02 \x01(\v2\x1a.nstance.v1.InstanceStatusR\binstance\x12!\n" +
+	"\fresume_token\x18\x03 \x01(\tR\vresumeToken\x12\x18\n" +
+	"\aresumed\x18\x04 \x01(\bR\aresumed\"\x14\n" +
 	"\x12WatchErrorsRequest\"\xaa\x01\n" +
 	"\x13WatchErrorsResponse\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
@@ -2630,7 +3011,7 @@ func file_nstance_v1_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_nstance_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_nstance_v1_operator_proto_goTypes = []any{
 	(RefreshOutcome)(0), // 0: nstance.v1.RefreshOutcome
 	(InstancePhase)(0),  // 1: nstance.v1.InstancePhase
@@ -2645,106 +3026,111 @@ var file_nstance_v1_operator_proto_goTypes = []any{
 	(*ListGroupsRequest)(nil),                       // 10: nstance.v1.ListGroupsRequest
 	(*ListGroupsResponse)(nil),                      // 11: nstance.v1.ListGroupsResponse
 	(*GroupStatus)(nil),                             // 12: nstance.v1.GroupStatus
-	(*Condition)(nil),                               // 13: nstance.v1.Condition
-	(*UpsertGroupRequest)(nil),                      // 14: nstance.v1.UpsertGroupRequest
-	(*UpsertGroupResponse)(nil),                     // 15: nstance.v1.UpsertGroupResponse
-	(*DeleteGroupRequest)(nil),                      // 16: nstance.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),                     // 17: nstance.v1.DeleteGroupResponse
-	(*ListInstancesRequest)(nil),                    // 18: nstance.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),                   // 19: nstance.v1.ListInstancesResponse
-	(*InstanceStatus)(nil),                          // 20: nstance.v1.InstanceStatus
-	(*DrainStatus)(nil),                             // 21: nstance.v1.DrainStatus
-	(*CreateInstanceRequest)(nil),                   // 22: nstance.v1.CreateInstanceRequest
-	(*CreateInstanceResponse)(nil),                  // 23: nstance.v1.CreateInstanceResponse
-	(*DeleteInstanceRequest)(nil),                   // 24: nstance.v1.DeleteInstanceRequest
-	(*DeleteInstanceResponse)(nil),                  // 25: nstance.v1.DeleteInstanceResponse
-	(*GetInstanceStatusRequest)(nil),                // 26: nstance.v1.GetInstanceStatusRequest
-	(*GetInstanceStatusResponse)(nil),               // 27: nstance.v1.GetInstanceStatusResponse
-	(*AcknowledgeDrainedRequest)(nil),               // 28: nstance.v1.AcknowledgeDrainedRequest
-	(*AcknowledgeDrainedResponse)(nil),              // 29: nstance.v1.AcknowledgeDrainedResponse
-	(*WatchGroupsRequest)(nil),                      // 30: nstance.v1.WatchGroupsRequest
-	(*WatchGroupsResponse)(nil),                     // 31: nstance.v1.WatchGroupsResponse
-	(*WatchInstancesRequest)(nil),                   // 32: nstance.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),                  // 33: nstance.v1.WatchInstancesResponse
-	(*WatchErrorsRequest)(nil),                      // 34: nstance.v1.WatchErrorsRequest
-	(*WatchErrorsResponse)(nil),                     // 35: nstance.v1.WatchErrorsResponse
-	(*ListOperatorsRequest)(nil),                    // 36: nstance.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),                   // 37: nstance.v1.ListOperatorsResponse
-	(*OperatorStatus)(nil),                          // 38: nstance.v1.OperatorStatus
-	(*RemoveOperatorRequest)(nil),                   // 39: nstance.v1.RemoveOperatorRequest
-	(*RemoveOperatorResponse)(nil),                  // 40: nstance.v1.RemoveOperatorResponse
-	(*Identity)(nil),                                // 41: nstance.v1.Identity
-	(*timestamppb.Timestamp)(nil),                   // 42: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),                         // 43: google.protobuf.Struct
+	(*GroupInstance)(nil),                           // 13: nstance.v1.GroupInstance
+	(*MachineCapacity)(nil),                         // 14: nstance.v1.MachineCapacity
+	(*Condition)(nil),                               // 15: nstance.v1.Condition
+	(*UpsertGroupRequest)(nil),                      // 16: nstance.v1.UpsertGroupRequest
+	(*UpsertGroupResponse)(nil),                     // 17: nstance.v1.UpsertGroupResponse
+	(*DeleteGroupRequest)(nil),                      // 18: nstance.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),                     // 19: nstance.v1.DeleteGroupResponse
+	(*ListInstancesRequest)(nil),                    // 20: nstance.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),                   // 21: nstance.v1.ListInstancesResponse
+	(*InstanceStatus)(nil),                          // 22: nstance.v1.InstanceStatus
+	(*DrainStatus)(nil),                             // 23: nstance.v1.DrainStatus
+	(*CreateInstanceRequest)(nil),                   // 24: nstance.v1.CreateInstanceRequest
+	(*CreateInstanceResponse)(nil),                  // 25: nstance.v1.CreateInstanceResponse
+	(*DeleteInstanceRequest)(nil),                   // 26: nstance.v1.DeleteInstanceRequest
+	(*DeleteInstanceResponse)(nil),                  // 27: nstance.v1.DeleteInstanceResponse
+	(*GetInstanceStatusRequest)(nil),                // 28: nstance.v1.GetInstanceStatusRequest
+	(*GetInstanceStatusResponse)(nil),               // 29: nstance.v1.GetInstanceStatusResponse
+	(*AcknowledgeDrainedRequest)(nil),               // 30: nstance.v1.AcknowledgeDrainedRequest
+	(*AcknowledgeDrainedResponse)(nil),              // 31: nstance.v1.AcknowledgeDrainedResponse
+	(*WatchGroupsRequest)(nil),                      // 32: nstance.v1.WatchGroupsRequest
+	(*WatchGroupsResponse)(nil),                     // 33: nstance.v1.WatchGroupsResponse
+	(*WatchInstancesRequest)(nil),                   // 34: nstance.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),                  // 35: nstance.v1.WatchInstancesResponse
+	(*WatchErrorsRequest)(nil),                      // 36: nstance.v1.WatchErrorsRequest
+	(*WatchErrorsResponse)(nil),                     // 37: nstance.v1.WatchErrorsResponse
+	(*ListOperatorsRequest)(nil),                    // 38: nstance.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),                   // 39: nstance.v1.ListOperatorsResponse
+	(*OperatorStatus)(nil),                          // 40: nstance.v1.OperatorStatus
+	(*RemoveOperatorRequest)(nil),                   // 41: nstance.v1.RemoveOperatorRequest
+	(*RemoveOperatorResponse)(nil),                  // 42: nstance.v1.RemoveOperatorResponse
+	(*Identity)(nil),                                // 43: nstance.v1.Identity
+	(*timestamppb.Timestamp)(nil),                   // 44: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),                         // 45: google.protobuf.Struct
 }
 var file_nstance_v1_operator_proto_depIdxs = []int32{
-	41, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
-	42, // 1: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
+	43, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
+	44, // 1: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
 	7,  // 2: nstance.v1.GetConfigStatusResponse.violations:type_name -> nstance.v1.Violation
 	0,  // 3: nstance.v1.RefreshConfigResponse.outcome:type_name -> nstance.v1.RefreshOutcome
 	12, // 4: nstance.v1.ListGroupsResponse.groups:type_name -> nstance.v1.GroupStatus
-	43, // 5: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
-	13, // 6: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
-	43, // 7: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
-	12, // 8: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	20, // 9: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
-	1,  // 10: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
-	42, // 11: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
-	42, // 12: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
-	42, // 13: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
-	42, // 14: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
-	21, // 15: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
-	42, // 16: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
-	42, // 17: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
-	43, // 18: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
-	20, // 19: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
-	20, // 20: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
-	2,  // 21: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
-	12, // 22: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
-	2,  // 23: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
-	20, // 24: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
-	42, // 25: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
-	38, // 26: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
-	42, // 27: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
-	42, // 28: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
-	38, // 29: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
-	3,  // 30: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
-	5,  // 31: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
-	8,  // 32: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
-	10, // 33: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
-	14, // 34: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
-	16, // 35: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
-	18, // 36: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
-	22, // 37: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
-	24, // 38: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
-	26, // 39: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
-	28, // 40: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
-	30, // 41: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
-	32, // 42: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
-	34, // 43: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
-	36, // 44: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
-	39, // 45: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
-	4,  // 46: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
-	6,  // 47: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
-	9,  // 48: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
-	11, // 49: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
-	15, // 50: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
-	17, // 51: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
-	19, // 52: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
-	23, // 53: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
-	25, // 54: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
-	27, // 55: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
-	29, // 56: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
-	31, // 57: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
-	33, // 58: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
-	35, // 59: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
-	37, // 60: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
-	40, // 61: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
-	46, // [46:62] is the sub-list for method output_type
-	30, // [30:46] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	45, // 5: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
+	15, // 6: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
+	13, // 7: nstance.v1.GroupStatus.instances:type_name -> nstance.v1.GroupInstance
+	14, // 8: nstance.v1.GroupStatus.capacity:type_name -> nstance.v1.MachineCapacity
+	45, // 9: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
+	12, // 10: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	22, // 11: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
+	1,  // 12: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
+	44, // 13: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
+	44, // 14: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
+	44, // 15: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
+	44, // 16: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
+	23, // 17: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
+	44, // 18: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
+	44, // 19: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
+	44, // 20: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
+	45, // 21: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
+	22, // 22: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
+	22, // 23: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
+	2,  // 24: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
+	12, // 25: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
+	2,  // 26: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
+	22, // 27: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
+	44, // 28: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
+	40, // 29: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
+	44, // 30: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
+	44, // 31: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
+	40, // 32: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
+	3,  // 33: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
+	5,  // 34: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
+	8,  // 35: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
+	10, // 36: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
+	16, // 37: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
+	18, // 38: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
+	20, // 39: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
+	24, // 40: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
+	26, // 41: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
+	28, // 42: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
+	30, // 43: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
+	32, // 44: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
+	34, // 45: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
+	36, // 46: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
+	38, // 47: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
+	41, // 48: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
+	4,  // 49: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
+	6,  // 50: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
+	9,  // 51: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
+	11, // 52: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
+	17, // 53: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
+	19, // 54: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
+	21, // 55: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
+	25, // 56: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
+	27, // 57: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
+	29, // 58: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
+	31, // 59: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
+	33, // 60: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
+	35, // 61: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
+	37, // 62: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
+	39, // 63: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
+	42, // 64: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
+	49, // [49:65] is the sub-list for method output_type
+	33, // [33:49] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_nstance_v1_operator_proto_init() }
@@ -2753,9 +3139,9 @@ func file_nstance_v1_operator_proto_init() {
 		return
 	}
 	file_nstance_v1_registration_proto_init()
-	file_nstance_v1_operator_proto_msgTypes[11].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[19].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[21].OneofWrappers = []any{
+	file_nstance_v1_operator_proto_msgTypes[13].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[21].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[23].OneofWrappers = []any{
 		(*DeleteInstanceRequest_Id)(nil),
 		(*DeleteInstanceRequest_IdempotencyKey)(nil),
 	}
@@ -2765,7 +3151,7 @@ func file_nstance_v1_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nstance_v1_operator_proto_rawDesc), len(file_nstance_v1_operator_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   38,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -63,6 +63,8 @@ type OperatorServiceClient interface {
 	// DeleteGroup scales a dynamic group to zero, then forgets it. A static group
 	// is FAILED_PRECONDITION.
 	DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error)
+	// ListInstances lists the instances of the caller's tenant in order of their
+	// ids, which is order of age, page by page.
 	ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
 	// CreateInstance makes an on-demand instance, which no group counts.
 	CreateInstance(ctx context.Context, in *CreateInstanceRequest, opts ...grpc.CallOption) (*CreateInstanceResponse, error)
@@ -74,8 +76,9 @@ type OperatorServiceClient interface {
 	// WatchGroups sends the whole set as UPSERT events, a SNAPSHOT_END, and then
 	// every change.
 	WatchGroups(ctx context.Context, in *WatchGroupsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchGroupsResponse], error)
-	// WatchInstances sends the draining instances, a SNAPSHOT_END, and then every
-	// draining, deleting and deleted instance.
+	// WatchInstances sends the draining and deleting instances, a SNAPSHOT_END, and
+	// then every draining, deleting and deleted instance; with all, instances of
+	// every phase. A watch that broke off can be resumed where it ended.
 	WatchInstances(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error)
 	// WatchErrors sends provider errors and config problems.
 	WatchErrors(ctx context.Context, in *WatchErrorsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchErrorsResponse], error)
@@ -311,6 +314,8 @@ type OperatorServiceServer interface {
 	// DeleteGroup scales a dynamic group to zero, then forgets it. A static group
 	// is FAILED_PRECONDITION.
 	DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error)
+	// ListInstances lists the instances of the caller's tenant in order of their
+	// ids, which is order of age, page by page.
 	ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
 	// CreateInstance makes an on-demand instance, which no group counts.
 	CreateInstance(context.Context, *CreateInstanceRequest) (*CreateInstanceResponse, error)
@@ -322,8 +327,9 @@ type OperatorServiceServer interface {
 	// WatchGroups sends the whole set as UPSERT events, a SNAPSHOT_END, and then
 	// every change.
 	WatchGroups(*WatchGroupsRequest, grpc.ServerStreamingServer[WatchGroupsResponse]) error
-	// WatchInstances sends the draining instances, a SNAPSHOT_END, and then every
-	// draining, deleting and deleted instance.
+	// WatchInstances sends the draining and deleting instances, a SNAPSHOT_END, and
+	// then every draining, deleting and deleted instance; with all, instances of
+	// every phase. A watch that broke off can be resumed where it ended.
 	WatchInstances(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error
 	// WatchErrors sends provider errors and config problems.
 	WatchErrors(*WatchErrorsRequest, grpc.ServerStreamingServer[WatchErrorsResponse]) error
