@@ -60,13 +60,16 @@ func (m *machines) Create(ctx context.Context, spec provider.Spec) (provider.VM,
 }
 
 // Get implements provider.Provider.
-func (m *machines) Get(ctx context.Context, ref provider.Ref) (provider.VM, error) {
+func (m *machines) Get(ctx context.Context, refs []provider.Ref) []provider.Answer {
 	began := time.Now()
-	vm, err := m.inner.Get(ctx, provider.Ref{ID: ref.ID})
+	answers := m.inner.Get(ctx, unnamed(refs))
 	m.mu.Lock()
-	m.status[ref.ID] = time.Since(began)
-	m.mu.Unlock()
-	return named(vm), err
+	defer m.mu.Unlock()
+	for n, ref := range refs {
+		m.status[ref.ID] = time.Since(began)
+		answers[n].VM = named(answers[n].VM)
+	}
+	return answers
 }
 
 // List implements provider.Provider.
@@ -79,8 +82,8 @@ func (m *machines) List(ctx context.Context) ([]provider.VM, error) {
 }
 
 // Delete implements provider.Provider.
-func (m *machines) Delete(ctx context.Context, ref provider.Ref) error {
-	return m.inner.Delete(ctx, provider.Ref{ID: ref.ID})
+func (m *machines) Delete(ctx context.Context, refs []provider.Ref) []error {
+	return m.inner.Delete(ctx, unnamed(refs))
 }
 
 // statusTook returns how long the last status call about an instance took.
@@ -88,6 +91,15 @@ func (m *machines) statusTook(id fleet.InstanceID) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.status[id]
+}
+
+// unnamed are the references that the fake provider knows the VMs by.
+func unnamed(refs []provider.Ref) []provider.Ref {
+	out := make([]provider.Ref, len(refs))
+	for n, ref := range refs {
+		out[n].ID = ref.ID
+	}
+	return out
 }
 
 func named(vm provider.VM) provider.VM {

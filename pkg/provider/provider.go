@@ -143,18 +143,26 @@ type Provider interface {
 	// unknown and the caller asks again with the same Spec.ID and Spec.Subnet.
 	Create(ctx context.Context, spec Spec) (VM, error)
 
-	// Get returns the VM, or ErrNotFound when there is none of this scope. A
-	// VM that was deleted may be reported with StateDeleted for a while.
-	Get(ctx context.Context, ref Ref) (VM, error)
+	// Get returns an Answer for each of refs, in their order. Its Err is
+	// ErrNotFound when there is no such VM of this scope. A VM that was deleted
+	// may be reported with StateDeleted for a while.
+	//
+	// Get and Delete take up to MaxBatch refs, in which one may occur twice; more
+	// are ErrInvalid for each. One bad ref never fails the others: a provider
+	// whose own batches fail as a whole for one bad id splits them, and one that
+	// has no batches asks for each (GetEach, DeleteEach). What fails all the same
+	// as a whole is the error of every ref.
+	Get(ctx context.Context, refs []Ref) []Answer
 
 	// List returns all VMs of this scope, by tags, ordered by instance id and
 	// then provider id. A VM in StateDeleted may be left out.
 	List(ctx context.Context) ([]VM, error)
 
-	// Delete asks for the VM's removal and returns once it was accepted, not
-	// once it is done: the caller asks Get until ErrNotFound or StateDeleted.
-	// Deleting what is not there succeeds.
-	Delete(ctx context.Context, ref Ref) error
+	// Delete asks for the VMs' removal and returns once that was accepted, not
+	// once it is done: the caller asks Get until ErrNotFound or StateDeleted. It
+	// returns an error for each of refs, in their order. Deleting what is not
+	// there succeeds. For batches see Get.
+	Delete(ctx context.Context, refs []Ref) []error
 }
 
 // Event tells that a VM changed, as far as the provider saw it.

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
@@ -90,4 +94,31 @@ func TestPermit(t *testing.T) {
 	if err := provider.Permit(ctx); !errors.Is(err, refusal) {
 		t.Errorf("the guard's answer is lost: %v", err)
 	}
+}
+
+// TestEach asks side by side, never about more than the limit at a time.
+func TestEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var under atomic.Int32
+		refs := make([]provider.Ref, provider.MaxBatch)
+		for n := range refs {
+			refs[n].ProviderID = strconv.Itoa(n)
+		}
+		began := time.Now()
+		for n, a := range provider.GetEach(refs, 8, func(ref provider.Ref) (provider.VM, error) {
+			if n := under.Add(1); n > 8 {
+				t.Errorf("%d at a time, want 8", n)
+			}
+			defer under.Add(-1)
+			time.Sleep(time.Second)
+			return provider.VM{ProviderID: ref.ProviderID}, nil
+		}) {
+			if a.VM.ProviderID != refs[n].ProviderID {
+				t.Errorf("answer %d is about %s", n, a.VM.ProviderID)
+			}
+		}
+		if took := time.Since(began); took != 13*time.Second { // 100 of them, 8 at a time
+			t.Errorf("%v in all, want 13s", took)
+		}
+	})
 }

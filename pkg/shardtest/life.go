@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -292,16 +294,32 @@ func (p mortalProvider) Create(ctx context.Context, spec provider.Spec) (vm prov
 }
 
 // Delete implements provider.Provider.
-func (p mortalProvider) Delete(ctx context.Context, ref provider.Ref) error {
-	return p.mutate(ctx, "delete "+string(ref.ID), func(ctx context.Context) error {
-		return p.Provider.Delete(p.guarded(ctx, ""), ref)
+func (p mortalProvider) Delete(ctx context.Context, refs []provider.Ref) (errs []error) {
+	err := p.mutate(ctx, "delete "+idsOf(refs), func(ctx context.Context) error {
+		errs = p.Provider.Delete(p.guarded(ctx, ""), refs)
+		return nil
 	})
+	if err != nil {
+		return slices.Repeat([]error{err}, len(refs))
+	}
+	return errs
 }
 
 // Get implements provider.Provider.
-func (p mortalProvider) Get(ctx context.Context, ref provider.Ref) (vm provider.VM, err error) {
-	err = p.life.request(ctx, false, "get "+string(ref.ID), func() (err error) { vm, err = p.Provider.Get(ctx, ref); return err })
-	return vm, err
+func (p mortalProvider) Get(ctx context.Context, refs []provider.Ref) (answers []provider.Answer) {
+	err := p.life.request(ctx, false, "get "+idsOf(refs), func() error { answers = p.Provider.Get(ctx, refs); return nil })
+	if err != nil {
+		return slices.Repeat([]provider.Answer{{Err: err}}, len(refs))
+	}
+	return answers
+}
+
+func idsOf(refs []provider.Ref) string {
+	var ids []string
+	for _, ref := range refs {
+		ids = append(ids, string(ref.ID))
+	}
+	return strings.Join(ids, " ")
 }
 
 // List implements provider.Provider.

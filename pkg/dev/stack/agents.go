@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/nstance/nstance/pkg/provider"
@@ -78,18 +79,19 @@ func removeShard(ctx context.Context, cfg Config, shard string) error {
 		if err != nil {
 			return err
 		}
-		left := 0
+		var left []provider.Ref
 		for _, vm := range vms {
-			if vm.State == provider.StateDeleted {
-				continue
-			}
-			left++
-			if err := p.Delete(ctx, vm.Ref()); err != nil {
-				return err
+			if vm.State.Exists() {
+				left = append(left, vm.Ref())
 			}
 		}
-		if left == 0 {
+		if len(left) == 0 {
 			return nil
+		}
+		for refs := range slices.Chunk(left, provider.MaxBatch) {
+			if err := errors.Join(p.Delete(ctx, refs)...); err != nil {
+				return err
+			}
 		}
 		if retry.Wait(ctx, 50*time.Millisecond) != nil {
 			return ctx.Err()

@@ -312,7 +312,7 @@ func TestCreatedNeverStarted(t *testing.T) {
 	if _, err := p.Create(ctx, spec); !errors.Is(err, refusal) {
 		t.Fatalf("create answers %v", err)
 	}
-	vm, err := p.Get(t.Context(), provider.Ref{ID: spec.ID})
+	vm, err := provider.GetOne(t.Context(), p, provider.Ref{ID: spec.ID})
 	if err != nil || vm.State != provider.StatePending {
 		t.Fatalf("a created container is %s, %v", vm.State, err)
 	}

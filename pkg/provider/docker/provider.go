@@ -16,8 +16,16 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
+// atOnce is how many containers one Get or Delete is busy with at the same time:
+// the engine takes one at a time, and a remote one is asked side by side.
+const atOnce = 16
+
 // Get implements provider.Provider.
-func (p *Provider) Get(ctx context.Context, ref provider.Ref) (provider.VM, error) {
+func (p *Provider) Get(ctx context.Context, refs []provider.Ref) []provider.Answer {
+	return provider.GetEach(refs, atOnce, func(ref provider.Ref) (provider.VM, error) { return p.get(ctx, ref) })
+}
+
+func (p *Provider) get(ctx context.Context, ref provider.Ref) (provider.VM, error) {
 	found, err := p.find(ctx, ref)
 	if err != nil {
 		return provider.VM{}, err
@@ -38,8 +46,12 @@ func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 }
 
 // Delete implements provider.Provider. It returns when the engine has removed
-// the container, which it does by force.
-func (p *Provider) Delete(ctx context.Context, ref provider.Ref) error {
+// the containers, which it does by force.
+func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
+	return provider.DeleteEach(refs, atOnce, func(ref provider.Ref) error { return p.remove(ctx, ref) })
+}
+
+func (p *Provider) remove(ctx context.Context, ref provider.Ref) error {
 	found, err := p.find(ctx, ref)
 	if err != nil {
 		return err

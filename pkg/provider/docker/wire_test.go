@@ -186,11 +186,11 @@ func TestUnreachable(t *testing.T) {
 	p := openHost(t, "unix://"+filepath.Join(t.TempDir(), "no.sock"))
 	spec := newSpec(t, wireScope(), nil)
 	_, createErr := p.Create(t.Context(), spec)
-	_, getErr := p.Get(t.Context(), provider.Ref{ID: spec.ID})
+	_, getErr := provider.GetOne(t.Context(), p, provider.Ref{ID: spec.ID})
 	_, listErr := p.List(t.Context())
 	watchErr := p.Watch(t.Context(), func(provider.Event) {})
 	for name, err := range map[string]error{
-		"create": createErr, "get": getErr, "list": listErr, "watch": watchErr, "delete": p.Delete(t.Context(), provider.Ref{ID: spec.ID}),
+		"create": createErr, "get": getErr, "list": listErr, "watch": watchErr, "delete": provider.DeleteOne(t.Context(), p, provider.Ref{ID: spec.ID}),
 	} {
 		if err == nil || provider.Definite(err) || errors.Is(err, provider.ErrNotFound) {
 			t.Errorf("%s without an engine: %v, want a temporary error", name, err)

@@ -32,6 +32,7 @@ type Call struct {
 	By     string // the name of the handle
 	Scope  provider.Scope
 	Ref    provider.Ref
+	Refs   []provider.Ref // of a Get or Delete: all that it names; Ref is the first
 	Subnet string
 	Target string // of the load balancer's calls
 
@@ -53,7 +54,7 @@ type flight struct {
 // begin logs a call and decides what becomes of it.
 func (w *World) begin(p *Provider, r request) *flight {
 	w.mu.Lock()
-	c := Call{Op: r.op, By: p.name, Scope: p.scope, Ref: r.ref, Subnet: r.subnet, Target: r.target, Start: time.Now()}
+	c := Call{Op: r.op, By: p.name, Scope: p.scope, Ref: r.ref, Refs: r.refs, Subnet: r.subnet, Target: r.target, Start: time.Now()}
 	f := &flight{call: &c}
 	w.calls = append(w.calls, &c)
 	draw := w.dice.draw(r.op, r.ref)

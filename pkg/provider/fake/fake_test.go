@@ -99,7 +99,7 @@ func TestOutage(t *testing.T) {
 	p := w.Open(scope, "a")
 	w.Outage(provider.ErrUnauthorized)
 	_, listErr := p.List(t.Context())
-	_, getErr := p.Get(t.Context(), provider.Ref{ID: newID(1)})
+	_, getErr := provider.GetOne(t.Context(), p, provider.Ref{ID: newID(1)})
 	if !errors.Is(listErr, provider.ErrUnauthorized) || !errors.Is(getErr, provider.ErrUnauthorized) {
 		t.Errorf("during the outage: list %v, get %v", listErr, getErr)
 	}
@@ -126,7 +126,7 @@ func TestCapacity(t *testing.T) {
 	if _, err := p.Create(t.Context(), lost); !errors.Is(err, provider.ErrInvalid) {
 		t.Errorf("create in a subnet that does not exist: %v", err)
 	}
-	if err := p.Delete(t.Context(), provider.Ref{ID: newID(1)}); err != nil {
+	if err := provider.DeleteOne(t.Context(), p, provider.Ref{ID: newID(1)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.Create(t.Context(), spec(2)); err != nil {
@@ -149,7 +149,7 @@ func TestLifeInTime(t *testing.T) {
 			t.Helper()
 			time.Sleep(time.Until(start.Add(after)))
 			synctest.Wait()
-			vm, err := p.Get(t.Context(), provider.Ref{ID: newID(1)})
+			vm, err := provider.GetOne(t.Context(), p, provider.Ref{ID: newID(1)})
 			if errors.Is(err, provider.ErrNotFound) {
 				vm.State, err = "gone", nil
 			}
@@ -160,7 +160,7 @@ func TestLifeInTime(t *testing.T) {
 		at(time.Second, provider.StatePending)
 		at(11*time.Second, provider.StateRunning)
 		at(71*time.Second, provider.StateStopped)
-		if err := p.Delete(t.Context(), provider.Ref{ID: newID(1)}); err != nil {
+		if err := provider.DeleteOne(t.Context(), p, provider.Ref{ID: newID(1)}); err != nil {
 			t.Fatal(err)
 		}
 		at(72*time.Second, provider.StateDeleting)
@@ -237,7 +237,7 @@ func TestHang(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		if err := p.Delete(ctx, provider.Ref{ID: newID(1)}); !errors.Is(err, context.DeadlineExceeded) {
+		if err := provider.DeleteOne(ctx, p, provider.Ref{ID: newID(1)}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a delete that hangs answers %v", err)
 		}
 		if len(w.VMs()) != 1 {
@@ -343,7 +343,7 @@ func BenchmarkCreateDelete(b *testing.B) {
 		if _, err := p.Create(b.Context(), one); err != nil {
 			b.Fatal(err)
 		}
-		if err := p.Delete(b.Context(), provider.Ref{ID: one.ID}); err != nil {
+		if err := provider.DeleteOne(b.Context(), p, provider.Ref{ID: one.ID}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nstance/nstance/pkg/provider"
@@ -30,18 +31,23 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM,
 	return send(ctx, p, r, func() (provider.VM, error) { return p.w.create(p.scope, spec) })
 }
 
-// Get implements provider.Provider.
-func (p *Provider) Get(ctx context.Context, ref provider.Ref) (provider.VM, error) {
-	if err := ref.Check(); err != nil {
-		return provider.VM{}, err
-	}
-	return send(ctx, p, request{op: OpGet, ref: ref, takes: p.w.cfg.GetLatency}, func() (provider.VM, error) {
+// Get implements provider.Provider. One call answers for all.
+func (p *Provider) Get(ctx context.Context, refs []provider.Ref) []provider.Answer {
+	r := request{op: OpGet, refs: refs, takes: p.w.cfg.GetLatency}
+	answers, err := batch(ctx, p, r, func(ref provider.Ref, err error) provider.Answer {
+		if err != nil {
+			return provider.Answer{Err: err}
+		}
 		rows := p.w.find(p.scope, ref)
 		if len(rows) == 0 {
-			return provider.VM{}, fmt.Errorf("%w: instance %q, provider id %.80q", provider.ErrNotFound, ref.ID, ref.ProviderID)
+			return provider.Answer{Err: fmt.Errorf("%w: instance %q, provider id %.80q", provider.ErrNotFound, ref.ID, ref.ProviderID)}
 		}
-		return rows[0].snapshot(), nil
+		return provider.Answer{VM: rows[0].snapshot()}
 	})
+	if err != nil {
+		return slices.Repeat([]provider.Answer{{Err: err}}, len(refs))
+	}
+	return answers
 }
 
 // List implements provider.Provider.
@@ -51,25 +57,46 @@ func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 	})
 }
 
-// Delete implements provider.Provider.
-func (p *Provider) Delete(ctx context.Context, ref provider.Ref) error {
-	if err := ref.Check(); err != nil {
-		return err
-	}
-	r := request{op: OpDelete, ref: ref, takes: p.w.cfg.DeleteLatency, mutates: true}
-	_, err := send(ctx, p, r, func() (struct{}, error) {
+// Delete implements provider.Provider. One call deletes all.
+func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
+	r := request{op: OpDelete, refs: refs, takes: p.w.cfg.DeleteLatency, mutates: true}
+	errs, err := batch(ctx, p, r, func(ref provider.Ref, err error) error {
+		if err != nil {
+			return err
+		}
 		for _, row := range p.w.find(p.scope, ref) {
 			p.w.remove(row)
 		}
-		return struct{}{}, nil
+		return nil
 	})
-	return err
+	if err != nil {
+		return slices.Repeat([]error{err}, len(refs))
+	}
+	return errs
+}
+
+// batch sends one call about several VMs. apply has its effect on one of them,
+// whose reference may be wrong; the error is that of the whole call.
+func batch[T any](ctx context.Context, p *Provider, r request, apply func(provider.Ref, error) T) ([]T, error) {
+	if err := provider.CheckBatch(r.refs); err != nil || len(r.refs) == 0 {
+		return nil, err
+	}
+	r.refs = slices.Clone(r.refs) // the log keeps them
+	r.ref = r.refs[0]
+	return send(ctx, p, r, func() ([]T, error) {
+		out := make([]T, len(r.refs))
+		for n, ref := range r.refs {
+			out[n] = apply(ref, ref.Check())
+		}
+		return out, nil
+	})
 }
 
 // request is one call on its way.
 type request struct {
 	op      Op
 	ref     provider.Ref
+	refs    []provider.Ref // of a Get or Delete
 	subnet  string
 	target  string
 	takes   Span

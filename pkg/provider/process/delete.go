@@ -10,11 +10,15 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Delete implements provider.Provider. It marks the folder, sends SIGTERM and
+// Delete implements provider.Provider. It marks the folders, sends SIGTERM and
 // returns; SIGKILL after the grace and the removal follow in the background.
 // When that is cut short, by Close or the server's end, Delete asked again
 // takes up where it was left, through any Provider over the same Dir.
-func (p *Provider) Delete(ctx context.Context, ref provider.Ref) error {
+func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
+	return provider.DeleteEach(refs, atOnce, func(ref provider.Ref) error { return p.remove(ctx, ref) })
+}
+
+func (p *Provider) remove(ctx context.Context, ref provider.Ref) error {
 	found, err := p.find(ctx, ref)
 	if err != nil {
 		return err

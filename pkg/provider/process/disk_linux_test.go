@@ -56,7 +56,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	create(t, p, spec(2))
 	fill(0)
-	if err := p.Delete(t.Context(), provider.Ref{ID: spec(2).ID}); err != nil {
+	if err := provider.DeleteOne(t.Context(), p, provider.Ref{ID: spec(2).ID}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "a VM on a full disk is deleted", func() bool {

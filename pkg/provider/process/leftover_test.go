@@ -121,7 +121,7 @@ func TestGuardOfDelete(t *testing.T) {
 	p := open(t, w.config(t, scope))
 	vm := create(t, p, spec(1))
 	for _, n := range []int{0, 1} {
-		if err := p.Delete(ledUntil(t, n), provider.Ref{ID: vm.ID}); !errors.Is(err, errNotLeader) {
+		if err := provider.DeleteOne(ledUntil(t, n), p, provider.Ref{ID: vm.ID}); !errors.Is(err, errNotLeader) {
 			t.Errorf("delete answers %v", err)
 		}
 	}

@@ -31,7 +31,7 @@ func create(t *testing.T, p *process.Provider, s provider.Spec) provider.VM {
 
 func state(t *testing.T, p *process.Provider, ref provider.Ref) provider.State {
 	t.Helper()
-	vm, err := p.Get(t.Context(), ref)
+	vm, err := provider.GetOne(t.Context(), p, ref)
 	if errors.Is(err, provider.ErrNotFound) {
 		return provider.StateDeleted
 	}
@@ -193,7 +193,7 @@ func TestPidReuse(t *testing.T) {
 	if got := state(t, p, vm.Ref()); got != provider.StateStopped {
 		t.Errorf("an instance whose pid now is another process's is %s", got)
 	}
-	if err := p.Delete(t.Context(), vm.Ref()); err != nil {
+	if err := provider.DeleteOne(t.Context(), p, vm.Ref()); err != nil {
 		t.Fatal(err)
 	}
 	if got := state(t, p, vm.Ref()); got != provider.StateDeleted {
@@ -245,7 +245,7 @@ func TestStubbornAgentIsKilled(t *testing.T) {
 		_, err := os.Stat(filepath.Join(w.folder(vm), "environment"))
 		return err == nil
 	})
-	if err := p.Delete(t.Context(), vm.Ref()); err != nil {
+	if err := provider.DeleteOne(t.Context(), p, vm.Ref()); err != nil {
 		t.Fatal(err)
 	}
 	if got := state(t, p, vm.Ref()); got != provider.StateDeleting {
@@ -273,7 +273,7 @@ func TestDeleteTakenUp(t *testing.T) {
 		_, err := os.Stat(filepath.Join(w.folder(vm), "environment"))
 		return err == nil
 	})
-	if err := first.Delete(t.Context(), vm.Ref()); err != nil {
+	if err := provider.DeleteOne(t.Context(), first, vm.Ref()); err != nil {
 		t.Fatal(err)
 	}
 	first.Close()
@@ -286,7 +286,7 @@ func TestDeleteTakenUp(t *testing.T) {
 	if got, err := second.Create(t.Context(), s); err != nil || got.State != provider.StateDeleting {
 		t.Errorf("create of what is being deleted: %s, %v", got.State, err)
 	}
-	if err := second.Delete(t.Context(), vm.Ref()); err != nil {
+	if err := provider.DeleteOne(t.Context(), second, vm.Ref()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the agent is gone", func() bool { return state(t, second, vm.Ref()) == provider.StateDeleted })

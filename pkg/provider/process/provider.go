@@ -11,8 +11,15 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
+// atOnce is how many instances one Get or Delete is busy with at the same time.
+const atOnce = 8
+
 // Get implements provider.Provider.
-func (p *Provider) Get(ctx context.Context, ref provider.Ref) (provider.VM, error) {
+func (p *Provider) Get(ctx context.Context, refs []provider.Ref) []provider.Answer {
+	return provider.GetEach(refs, atOnce, func(ref provider.Ref) (provider.VM, error) { return p.get(ctx, ref) })
+}
+
+func (p *Provider) get(ctx context.Context, ref provider.Ref) (provider.VM, error) {
 	found, err := p.find(ctx, ref)
 	if err != nil {
 		return provider.VM{}, err

@@ -37,10 +37,10 @@ func testLifecycle(t *testing.T, s *shard) {
 // removal takes a running VM to its end.
 func removal(t *testing.T, s *shard, vm provider.VM) {
 	t.Helper()
-	if err := s.Delete(t.Context(), vm.Ref()); err != nil {
+	if err := provider.DeleteOne(t.Context(), s, vm.Ref()); err != nil {
 		t.Fatalf("delete: %v", err)
 	}
-	if vm, err := s.Get(t.Context(), vm.Ref()); err == nil && vm.State.Alive() {
+	if vm, err := provider.GetOne(t.Context(), s, vm.Ref()); err == nil && vm.State.Alive() {
 		t.Errorf("alive (%s) right after an accepted delete", vm.State)
 	}
 	s.await(t, s, vm.Ref(), provider.StateDeleted)
@@ -136,7 +136,7 @@ func testTags(t *testing.T, s *shard) {
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}
-	got, err := s.Get(t.Context(), vm.Ref())
+	got, err := provider.GetOne(t.Context(), s, vm.Ref())
 	if err != nil {
 		t.Fatalf("get: %v", err)
 	}
@@ -152,7 +152,7 @@ func testTags(t *testing.T, s *shard) {
 		}
 	}
 	got.Tags[provider.TagShard] = "scribbled"
-	if again, err := s.Get(t.Context(), vm.Ref()); err != nil || again.Tags[provider.TagShard] != s.scope.Shard {
+	if again, err := provider.GetOne(t.Context(), s, vm.Ref()); err != nil || again.Tags[provider.TagShard] != s.scope.Shard {
 		t.Errorf("a caller's change to its copy of the tags reached the provider: %+v, %v", again.Tags, err)
 	}
 }

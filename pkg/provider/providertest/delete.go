@@ -13,11 +13,11 @@ func testForeignScope(t *testing.T, s *shard) {
 	vm := s.create(t)
 	other := s.Open(t, provider.Scope{ClusterID: s.scope.ClusterID, Shard: "shard-2"})
 	for _, ref := range []provider.Ref{vm.Ref(), {ID: vm.ID}, {ProviderID: vm.ProviderID}} {
-		if err := other.Delete(t.Context(), ref); err != nil {
+		if err := provider.DeleteOne(t.Context(), other, ref); err != nil {
 			t.Errorf("delete of another shard's %v: %v", ref, err)
 		}
 	}
-	if got, err := s.Get(t.Context(), vm.Ref()); err != nil || got.State != provider.StateRunning {
+	if got, err := provider.GetOne(t.Context(), s, vm.Ref()); err != nil || got.State != provider.StateRunning {
 		t.Errorf("another shard's delete reached the VM: %s, %v", got.State, err)
 	}
 }
@@ -25,7 +25,7 @@ func testForeignScope(t *testing.T, s *shard) {
 func testDeleteUnknown(t *testing.T, s *shard) {
 	bystander := s.create(t)
 	for _, ref := range []provider.Ref{{ID: s.newID(t)}, {ProviderID: "no-such-vm"}} {
-		if err := s.Delete(t.Context(), ref); err != nil {
+		if err := provider.DeleteOne(t.Context(), s, ref); err != nil {
 			t.Errorf("delete of the unknown %v: %v", ref, err)
 		}
 	}
@@ -35,15 +35,15 @@ func testDeleteUnknown(t *testing.T, s *shard) {
 func testDeleteTwice(t *testing.T, s *shard) {
 	vm := s.create(t)
 	for i := range 3 {
-		if err := s.Delete(t.Context(), vm.Ref()); err != nil {
+		if err := provider.DeleteOne(t.Context(), s, vm.Ref()); err != nil {
 			t.Fatalf("delete %d: %v", i+1, err)
 		}
 	}
 	s.await(t, s, vm.Ref(), provider.StateDeleted)
-	if err := s.Delete(t.Context(), vm.Ref()); err != nil {
+	if err := provider.DeleteOne(t.Context(), s, vm.Ref()); err != nil {
 		t.Errorf("delete of what is gone: %v", err)
 	}
-	if err := s.Delete(t.Context(), provider.Ref{ID: vm.ID}); err != nil {
+	if err := provider.DeleteOne(t.Context(), s, provider.Ref{ID: vm.ID}); err != nil {
 		t.Errorf("delete of what is gone, by instance id: %v", err)
 	}
 }
@@ -54,7 +54,7 @@ func testDeleteRace(t *testing.T, s *shard) {
 	var wg sync.WaitGroup
 	for _, p := range []provider.Provider{s, other, s, other} {
 		wg.Go(func() {
-			if err := p.Delete(t.Context(), vm.Ref()); err != nil {
+			if err := provider.DeleteOne(t.Context(), p, vm.Ref()); err != nil {
 				t.Errorf("delete: %v", err)
 			}
 		})
@@ -70,9 +70,9 @@ func testCancelled(t *testing.T, s *shard) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, createErr := s.Create(ctx, spec)
-	_, getErr := s.Get(ctx, vm.Ref())
+	_, getErr := provider.GetOne(ctx, s, vm.Ref())
 	_, listErr := s.List(ctx)
-	deleteErr := s.Delete(ctx, vm.Ref())
+	deleteErr := provider.DeleteOne(ctx, s, vm.Ref())
 	for name, err := range map[string]error{"create": createErr, "get": getErr, "list": listErr, "delete": deleteErr} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s with a context that has ended: %v, want context.Canceled", name, err)
@@ -93,10 +93,10 @@ func testGuard(t *testing.T, s *shard) {
 	if _, err := s.Create(refused, spec); err != refusal { //nolint:errorlint // as it is, not wrapped
 		t.Errorf("create against the guard: %v, want the guard's own error", err)
 	}
-	if err := s.Delete(refused, vm.Ref()); err != refusal { //nolint:errorlint // as it is, not wrapped
+	if err := provider.DeleteOne(refused, s, vm.Ref()); err != refusal { //nolint:errorlint // as it is, not wrapped
 		t.Errorf("delete against the guard: %v, want the guard's own error", err)
 	}
-	if _, err := s.Get(refused, vm.Ref()); err != nil {
+	if _, err := provider.GetOne(refused, s, vm.Ref()); err != nil {
 		t.Errorf("get asks the guard: %v", err)
 	}
 	if _, err := s.List(refused); err != nil {
@@ -111,7 +111,7 @@ func testGuard(t *testing.T, s *shard) {
 		t.Errorf("create: %v, after asking the guard %d times", err, asked)
 	}
 	asked = 0
-	if err := s.Delete(permitted, vm.Ref()); err != nil || asked == 0 {
+	if err := provider.DeleteOne(permitted, s, vm.Ref()); err != nil || asked == 0 {
 		t.Errorf("delete: %v, after asking the guard %d times", err, asked)
 	}
 }

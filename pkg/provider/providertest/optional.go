@@ -112,7 +112,7 @@ func testLoadBalancer(t *testing.T, s *shard) {
 		must(p.Deregister(t.Context(), target, a.Ref()))
 		registered(b.ProviderID)
 	}
-	must(s.Delete(t.Context(), b.Ref()))
+	must(provider.DeleteOne(t.Context(), s, b.Ref()))
 	s.await(t, s, b.Ref(), provider.StateDeleted)
 	must(p.Deregister(t.Context(), target, b.Ref()))
 	registered()
@@ -127,7 +127,7 @@ func testLoadBalancerRefusals(t *testing.T, s *shard) {
 		t.Errorf("register another shard's VM: %v, want ErrInvalid", err)
 	}
 	gone := s.create(t)
-	if err := s.Delete(t.Context(), gone.Ref()); err != nil {
+	if err := provider.DeleteOne(t.Context(), s, gone.Ref()); err != nil {
 		t.Fatal(err)
 	}
 	s.await(t, s, gone.Ref(), provider.StateDeleted)

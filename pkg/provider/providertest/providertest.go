@@ -88,6 +88,10 @@ func Run(t *testing.T, h Harness) {
 		{"DeleteUnknown", testDeleteUnknown},
 		{"DeleteTwice", testDeleteTwice},
 		{"DeleteRace", testDeleteRace},
+		{"BatchGet", testBatchGet},
+		{"BatchDelete", testBatchDelete},
+		{"BatchSizes", testBatchSizes},
+		{"BatchFails", testBatchFails},
 		{"Cancelled", testCancelled},
 		{"Guard", testGuard},
 		{"Reopen", testReopen},
@@ -204,7 +208,7 @@ func (s *shard) await(t *testing.T, p provider.Provider, ref provider.Ref, want 
 	var vm provider.VM
 	s.eventually(t, fmt.Sprintf("%s is %s", ref.ID, want), func() (bool, string) {
 		var err error
-		vm, err = p.Get(t.Context(), ref)
+		vm, err = provider.GetOne(t.Context(), p, ref)
 		if isNotFound(err) {
 			vm.State = provider.StateDeleted
 			err = nil

@@ -16,7 +16,7 @@ func testReferences(t *testing.T, s *shard) {
 		"instance id only": {ID: a.ID},
 		"provider id only": {ProviderID: a.ProviderID},
 	} {
-		if vm, err := s.Get(t.Context(), ref); err != nil || vm.Ref() != a.Ref() {
+		if vm, err := provider.GetOne(t.Context(), s, ref); err != nil || vm.Ref() != a.Ref() {
 			t.Errorf("get by %s: %v, %v; want %v", name, vm.Ref(), err, a.Ref())
 		}
 	}
@@ -27,17 +27,17 @@ func testReferences(t *testing.T, s *shard) {
 		"halves of different VMs":  {ID: a.ID, ProviderID: b.ProviderID},
 		"an id, and nobody's half": {ID: a.ID, ProviderID: "no-such-vm"},
 	} {
-		if vm, err := s.Get(t.Context(), ref); !errors.Is(err, provider.ErrNotFound) {
+		if vm, err := provider.GetOne(t.Context(), s, ref); !errors.Is(err, provider.ErrNotFound) {
 			t.Errorf("get by %s: %v, %v; want ErrNotFound", name, vm.Ref(), err)
 		}
-		if err := s.Delete(t.Context(), ref); err != nil {
+		if err := provider.DeleteOne(t.Context(), s, ref); err != nil {
 			t.Errorf("delete of %s: %v", name, err)
 		}
 	}
-	if _, err := s.Get(t.Context(), provider.Ref{}); !errors.Is(err, provider.ErrInvalid) {
+	if _, err := provider.GetOne(t.Context(), s, provider.Ref{}); !errors.Is(err, provider.ErrInvalid) {
 		t.Errorf("get by nothing: %v, want ErrInvalid", err)
 	}
-	if err := s.Delete(t.Context(), provider.Ref{}); !errors.Is(err, provider.ErrInvalid) {
+	if err := provider.DeleteOne(t.Context(), s, provider.Ref{}); !errors.Is(err, provider.ErrInvalid) {
 		t.Errorf("delete of nothing: %v, want ErrInvalid", err)
 	}
 	for _, vm := range []provider.VM{a, b} {
@@ -83,7 +83,7 @@ func testListScope(t *testing.T, s *shard) {
 			t.Errorf("%v lists %v, want %s", scope, ids(vms), made[i].ID)
 		}
 		for j, vm := range made {
-			_, err := p.Get(t.Context(), vm.Ref())
+			_, err := provider.GetOne(t.Context(), p, vm.Ref())
 			if i != j && !isNotFound(err) {
 				t.Errorf("%v gets the VM of %v: %v", scope, scopes[j], err)
 			}
@@ -118,7 +118,7 @@ func testListStrays(t *testing.T, s *shard) {
 		t.Fatalf("list shows %q, want the strays of this scope: %q", got, want)
 	}
 	for _, vm := range vms {
-		if err := s.Delete(t.Context(), vm.Ref()); err != nil {
+		if err := provider.DeleteOne(t.Context(), s, vm.Ref()); err != nil {
 			t.Errorf("delete stray %+v: %v", vm, err)
 		}
 		s.await(t, s, vm.Ref(), provider.StateDeleted)
@@ -131,14 +131,14 @@ func testListStrays(t *testing.T, s *shard) {
 func testReopen(t *testing.T, s *shard) {
 	vm := s.create(t)
 	again := s.Open(t, s.scope)
-	got, err := again.Get(t.Context(), provider.Ref{ID: vm.ID})
+	got, err := provider.GetOne(t.Context(), again, provider.Ref{ID: vm.ID})
 	if err != nil || got.Ref() != vm.Ref() || got.State != provider.StateRunning {
 		t.Fatalf("the second handle finds %+v, %v; want %+v", got, err, vm)
 	}
 	if vms := s.list(t, again); len(vms) != 1 || vms[0].Ref() != vm.Ref() {
 		t.Fatalf("the second handle lists %v", ids(vms))
 	}
-	if err := again.Delete(t.Context(), vm.Ref()); err != nil {
+	if err := provider.DeleteOne(t.Context(), again, vm.Ref()); err != nil {
 		t.Fatalf("delete through the second handle: %v", err)
 	}
 	s.await(t, s, vm.Ref(), provider.StateDeleted)

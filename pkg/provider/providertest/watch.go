@@ -17,14 +17,14 @@ func testDeath(t *testing.T, s *shard) {
 	vm := s.create(t)
 	s.Kill(t, vm)
 	s.eventually(t, "a killed VM is not alive", func() (bool, string) {
-		got, err := s.Get(t.Context(), vm.Ref())
+		got, err := provider.GetOne(t.Context(), s, vm.Ref())
 		return isNotFound(err) || (err == nil && !got.State.Alive()), string(got.State)
 	})
 	spec := s.spec(t, s.scope)
 	if made, err := s.Create(t.Context(), spec); err != nil || made.ID != spec.ID {
 		t.Errorf("create beside a dead VM: %+v, %v", made, err)
 	}
-	if err := s.Delete(t.Context(), vm.Ref()); err != nil {
+	if err := provider.DeleteOne(t.Context(), s, vm.Ref()); err != nil {
 		t.Errorf("delete of a dead VM: %v", err)
 	}
 	s.await(t, s, vm.Ref(), provider.StateDeleted)

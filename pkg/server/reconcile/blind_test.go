@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/nstance/nstance/pkg/provider"
@@ -21,11 +22,11 @@ func (b *blindProvider) isBlind() bool {
 	return b.blind
 }
 
-func (b *blindProvider) Get(ctx context.Context, ref provider.Ref) (provider.VM, error) {
+func (b *blindProvider) Get(ctx context.Context, refs []provider.Ref) []provider.Answer {
 	if b.isBlind() {
-		return provider.VM{}, provider.ErrNotFound
+		return slices.Repeat([]provider.Answer{{Err: provider.ErrNotFound}}, len(refs))
 	}
-	return b.Provider.Get(ctx, ref)
+	return b.Provider.Get(ctx, refs)
 }
 
 func (b *blindProvider) List(ctx context.Context) ([]provider.VM, error) {

@@ -76,7 +76,7 @@ func (c *cloud) get(ctx context.Context, ref provider.Ref) answer {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout())
 	defer cancel()
 	a := answer{id: ref.ID, asked: time.Now()}
-	a.vm, a.err = c.cfg.Provider.Get(ctx, ref)
+	a.vm, a.err = provider.GetOne(ctx, c.cfg.Provider, ref)
 	if errors.Is(a.err, provider.ErrNotFound) {
 		a.err = nil
 		return a
@@ -95,5 +95,5 @@ func (c *cloud) create(ctx context.Context, spec provider.Spec, subnet string) (
 func (c *cloud) delete(ctx context.Context, ref provider.Ref) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout())
 	defer cancel()
-	return c.cfg.Provider.Delete(ctx, ref)
+	return provider.DeleteOne(ctx, c.cfg.Provider, ref)
 }
