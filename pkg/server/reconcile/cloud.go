@@ -4,19 +4,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 )
 
+// statusTimeout bounds one status call. It is repeated.
+const statusTimeout = 5 * time.Second
+
 // cloud is the provider as the loop calls it: every request has a timeout, and
-// the deletes under way are bounded.
+// the calls under way are bounded.
 type cloud struct {
 	cfg     Config
 	timeout func() time.Duration
-	deletes *slots
+
+	urgent  *calls[answer] // about instances that may be lost, which wait for nothing else
+	gets    *calls[answer] // about all others
+	removes *calls[error]  // of what a record says is to go
+	deletes *slots         // of what has no record: each is looked at right before
+}
+
+func newCloud(cfg Config, timeout func() time.Duration, run func(func())) *cloud {
+	c := &cloud{cfg: cfg, timeout: timeout, deletes: newSlots(cfg.CreateRate.Concurrency)}
+	c.urgent = &calls[answer]{send: c.status, run: run, limit: singly}
+	c.gets = &calls[answer]{send: c.status, run: run, limit: singly}
+	c.removes = &calls[error]{send: c.deleteAll, run: run, limit: cfg.CreateRate.Concurrency}
+	return c
+}
+
+// resize changes how many deletes may be under way at one time.
+func (c *cloud) resize(limit int) {
+	c.deletes.resize(limit)
+	c.removes.resize(limit)
 }
 
 // answer is what came back for one instance.
@@ -56,33 +76,27 @@ func (c *cloud) list(ctx context.Context) ([]provider.VM, error) {
 	return vms, err
 }
 
-// getAll asks about each VM, several at a time.
+// getAll asks about VMs that are not urgent.
 func (c *cloud) getAll(ctx context.Context, refs []provider.Ref) []answer {
-	answers := make([]answer, len(refs))
-	slots := make(chan struct{}, listAbove)
-	var wg sync.WaitGroup
-	for n, ref := range refs {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			answers[n] = c.get(ctx, ref)
-		})
-	}
-	wg.Wait()
-	return answers
+	return c.gets.all(ctx, refs...)
 }
 
-func (c *cloud) get(ctx context.Context, ref provider.Ref) answer {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout())
+func (c *cloud) get(ctx context.Context, ref provider.Ref) answer { return c.gets.all(ctx, ref)[0] }
+
+// status is one call that asks about VMs.
+func (c *cloud) status(ctx context.Context, refs []provider.Ref) []answer {
+	ctx, cancel := context.WithTimeout(ctx, min(statusTimeout, c.timeout()))
 	defer cancel()
-	a := answer{id: ref.ID, asked: time.Now()}
-	a.vm, a.err = provider.GetOne(ctx, c.cfg.Provider, ref)
-	if errors.Is(a.err, provider.ErrNotFound) {
-		a.err = nil
-		return a
+	asked := time.Now()
+	answers := make([]answer, len(refs))
+	for n, got := range c.cfg.Provider.Get(ctx, refs) {
+		a := answer{id: refs[n].ID, vm: got.VM, found: got.Err == nil, asked: asked, err: got.Err}
+		if errors.Is(got.Err, provider.ErrNotFound) {
+			a.err = nil
+		}
+		answers[n] = a
 	}
-	a.found = a.err == nil
-	return a
+	return answers
 }
 
 func (c *cloud) create(ctx context.Context, spec provider.Spec, subnet string) (provider.VM, error) {
@@ -92,8 +106,16 @@ func (c *cloud) create(ctx context.Context, spec provider.Spec, subnet string) (
 	return c.cfg.Provider.Create(ctx, spec)
 }
 
+// remove deletes a VM, together with others that are to go at the moment.
+func (c *cloud) remove(ctx context.Context, ref provider.Ref) error { return c.removes.all(ctx, ref)[0] }
+
 func (c *cloud) delete(ctx context.Context, ref provider.Ref) error {
+	return c.deleteAll(ctx, []provider.Ref{ref})[0]
+}
+
+// deleteAll is one call that deletes VMs.
+func (c *cloud) deleteAll(ctx context.Context, refs []provider.Ref) []error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout())
 	defer cancel()
-	return provider.DeleteOne(ctx, c.cfg.Provider, ref)
+	return c.cfg.Provider.Delete(ctx, refs)
 }

@@ -48,7 +48,7 @@ func (l *Loop) remove(ctx context.Context, a plan.Action) error {
 	g, _ := l.cfg.Groups.Group(r.GroupKey())
 	l.balancer.Deregister(ctx, g, r) // before its machine goes
 	l.lookOnce(ctx, r)
-	if err := l.deleteVM(ctx, r); err != nil {
+	if err := l.cloud.remove(ctx, refOf(r)); err != nil {
 		return because(ReasonProvider, fmt.Errorf("delete instance %s: %w", a.ID, err))
 	}
 	l.log.Info("delete accepted", slog.String("instance", string(a.ID)), slog.String("reason", r.Reason))
@@ -68,15 +68,6 @@ func (l *Loop) lookOnce(ctx context.Context, r fleet.Instance) {
 	if got := l.cloud.get(ctx, refOf(r)); got.err == nil { // else it only costs time
 		l.observed.see(r, got, time.Now())
 	}
-}
-
-func (l *Loop) deleteVM(ctx context.Context, r fleet.Instance) error {
-	free, err := l.cloud.deletes.take(ctx)
-	if err != nil {
-		return err
-	}
-	defer free()
-	return l.cloud.delete(ctx, refOf(r))
 }
 
 // maxWrites bounds the store writes under way, so that the end of a large group

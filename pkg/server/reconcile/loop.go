@@ -133,6 +133,7 @@ func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 		l.pass(ctx, key, now)
 	}
 	l.launcher.dispatch(ctx, now)
+	l.cloud.removes.next(ctx) // more of them may be allowed now
 	next, idle := l.schedule.next()
 	return sooner(next, sooner(l.poller.next(), l.launcher.createAt)), idle
 }
@@ -198,7 +199,7 @@ func (l *Loop) Reconfigure(t Tuning, swap func()) error {
 	swap()
 	l.tuning.Store(&t)
 	l.launcher.retune(t.CreateRate)
-	l.cloud.deletes.resize(t.CreateRate.Concurrency)
+	l.cloud.resize(t.CreateRate.Concurrency)
 	select {
 	case l.sweeper.retuned <- struct{}{}:
 	default: // it is about to look

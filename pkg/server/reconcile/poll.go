@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -18,16 +17,14 @@ import (
 )
 
 const (
-	// listAbove is how many instances are asked about one by one at most; above
-	// that one List answers for all.
-	listAbove = 10
-	// statusTimeout bounds one status call, since others wait for it. It is repeated.
-	statusTimeout = 5 * time.Second
 	// recheckCount: right after a machine was killed its provider may still
 	// call it running, so while the agent stays away it is asked again this
 	// often, first after 10 ms, then after twice that each time, up to 1 s;
 	// some two seconds in all. After that it is left to the missed reports.
 	recheckCount = 8
+	// What is due so soon after what is due now is asked together with it: the
+	// answers of one call are taken over one after the other.
+	urgentTogether, deletionsTogether = 5 * time.Millisecond, 50 * time.Millisecond
 )
 
 func recheckBackoff() retry.Backoff {
@@ -37,43 +34,48 @@ func pollBackoff() retry.Backoff {
 	return retry.Backoff{First: 250 * time.Millisecond, Limit: 5 * time.Second}
 }
 
-// poller asks the provider about the VMs of single instances. Questions are
-// collected: one call is in flight at a time, and the next covers every
-// instance that came up meanwhile, so that a thousand broken streams cost two
-// calls rather than a thousand. Urgent questions are collected apart, so that
-// none ever waits behind the polling of a deletion. It is safe for concurrent
-// use.
+// poller asks the provider about the VMs of single instances, one question
+// about each at a time. It never lists: a list may take longer than anybody can
+// wait for a status. Urgent questions have calls of their own, so that none ever
+// waits behind the polling of a deletion. It is safe for concurrent use.
 type poller struct {
 	*term
 
 	mu                sync.Mutex
 	urgent, deletions questions
-	asked             map[fleet.InstanceID]int // questions since what gave rise to them
-	failing           bool                     // the last call failed
+	failing           map[fleet.InstanceID]bool // those whose last question got no answer
 }
 
-// questions are those that one call at a time answers.
+// questions are those that are to be asked, or are on their way.
 type questions struct {
-	due    moments[fleet.InstanceID]
-	asking bool
+	calls    *calls[answer]
+	together time.Duration
+	due      moments[fleet.InstanceID]
+	asked    map[fleet.InstanceID]*asked
+}
+
+// asked is how an instance was asked about.
+type asked struct {
+	times int  // since what gave rise to it
+	open  bool // no answer yet
+	anew  bool // it came up again since the open question was sent
 }
 
 func newPoller(t *term) *poller {
-	due := moments[fleet.InstanceID]{}
-	return &poller{term: t, asked: map[fleet.InstanceID]int{}, urgent: questions{due: due}, deletions: questions{due: maps.Clone(due)}}
+	p := &poller{term: t, failing: map[fleet.InstanceID]bool{}}
+	p.urgent = questions{calls: t.cloud.urgent, together: urgentTogether}
+	p.deletions = questions{calls: t.cloud.gets, together: deletionsTogether}
+	for _, q := range []*questions{&p.urgent, &p.deletions} {
+		q.due, q.asked = moments[fleet.InstanceID]{}, map[fleet.InstanceID]*asked{}
+	}
+	return p
 }
 
 // next is when ask has something to do; zero: not before something happens.
 func (p *poller) next() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var next time.Time
-	for _, q := range []*questions{&p.urgent, &p.deletions} {
-		if !q.asking { // else not before the answer
-			next = sooner(next, q.due.next())
-		}
-	}
-	return next
+	return sooner(p.urgent.due.next(), p.deletions.due.next())
 }
 
 // askNow raises an urgent question about an instance that is to be there; the
@@ -84,22 +86,28 @@ func (p *poller) askNow(r fleet.Instance) {
 	}
 }
 
-// poll asks for a VM until it is gone.
-func (p *poller) poll(id fleet.InstanceID, now time.Time) { p.raise(&p.deletions, id, now) }
+// poll asks for a VM until it is gone, at first when others may have joined it.
+func (p *poller) poll(id fleet.InstanceID, now time.Time) {
+	p.raise(&p.deletions, id, now.Add(deletionsTogether))
+}
 
-func (p *poller) raise(q *questions, id fleet.InstanceID, now time.Time) {
+func (p *poller) raise(q *questions, id fleet.InstanceID, at time.Time) {
 	p.mu.Lock()
-	delete(p.asked, id)
-	q.due.add(id, now)
+	if a := q.asked[id]; a != nil && a.open {
+		a.anew = true
+	} else {
+		delete(q.asked, id)
+		q.due.add(id, at)
+	}
 	p.mu.Unlock()
 	p.schedule.signal()
 }
 
-// ask sends the questions that are due, unless their call is in flight.
+// ask sends the questions that are due.
 func (p *poller) ask(ctx context.Context, now time.Time) {
 	for _, q := range []*questions{&p.urgent, &p.deletions} {
 		if refs := p.take(q, now); len(refs) > 0 {
-			p.workers.Go(func() { p.answered(ctx, q, p.status(ctx, refs)) })
+			q.calls.add(ctx, refs, func(_ int, a answer) { p.answered(ctx, q, a) })
 		}
 	}
 }
@@ -107,140 +115,77 @@ func (p *poller) ask(ctx context.Context, now time.Time) {
 func (p *poller) take(q *questions, now time.Time) (refs []provider.Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if q.asking {
+	if next := q.due.next(); next.IsZero() || next.After(now) {
 		return nil
 	}
 	for id, at := range q.due {
-		if at.After(now) {
+		if at.After(now.Add(q.together)) {
 			continue
 		}
 		delete(q.due, id)
-		if r, ok := p.cfg.Ledger.Get(id); ok && r.Phase != fleet.Deleted {
-			refs = append(refs, refOf(r))
-		} else {
-			delete(p.asked, id)
+		r, ok := p.cfg.Ledger.Get(id)
+		if !ok || r.Phase == fleet.Deleted {
+			p.forget(q, id)
+			continue
 		}
+		if q.asked[id] == nil {
+			q.asked[id] = &asked{}
+		}
+		q.asked[id].open = true
+		q.asked[id].times++
+		refs = append(refs, refOf(r))
 	}
 	slices.SortFunc(refs, func(a, b provider.Ref) int { return cmp.Compare(a.ID, b.ID) })
-	q.asking = len(refs) > 0
 	return refs
 }
 
-// status asks about some VMs. What a List does not show is not found: the
-// broken stream was the first sign of it, and this is the second.
-func (p *poller) status(ctx context.Context, refs []provider.Ref) []answer {
-	ctx, cancel := context.WithTimeout(ctx, min(statusTimeout, p.requestTimeout()))
-	defer cancel()
-	if len(refs) <= listAbove {
-		return p.cloud.getAll(ctx, refs)
-	}
-	asked := time.Now()
-	vms, err := p.cfg.Provider.List(ctx)
-	answers := make([]answer, len(refs))
-	shown := 0
-	for n, ref := range refs {
-		answers[n] = answer{id: ref.ID, err: err, asked: asked}
-		answers[n].vm, answers[n].found = pick(vms, ref)
-		if answers[n].found {
-			shown++
-		}
-	}
-	if err == nil && shown == 0 {
-		p.doubt(ctx, refs, answers)
-	}
-	return answers
+func (p *poller) forget(q *questions, id fleet.InstanceID) {
+	delete(q.asked, id)
+	delete(p.failing, id)
 }
 
-// errListed is a list that shows none of the VMs it was made for.
-var errListed = errors.New("the list of VMs leaves out one that is there")
-
-// doubt asks for the first, the middle and the last of the VMs of which a list
-// showed none: before they are all given up, each of these must be gone.
-func (p *poller) doubt(ctx context.Context, refs []provider.Ref, answers []answer) {
-	sample := []int{0, len(refs) / 2, len(refs) - 1}
-	var asked []provider.Ref
-	for _, n := range sample {
-		asked = append(asked, refs[n])
-	}
-	var wrong error
-	got := p.cloud.getAll(ctx, asked)
-	for _, a := range got {
-		switch {
-		case a.err != nil:
-			wrong = a.err
-		case a.found && a.vm.State.Exists():
-			wrong = errListed
-		}
-	}
-	if wrong == nil {
-		return
-	}
-	for n := range answers {
-		answers[n].err = wrong
-	}
-	for n, a := range got {
-		answers[sample[n]] = a
-	}
-}
-
-// pick finds the VM that ref names among vms, which are in the order of List.
-func pick(vms []provider.VM, ref provider.Ref) (provider.VM, bool) {
-	n, ok := slices.BinarySearchFunc(vms, ref.ID, func(vm provider.VM, id fleet.InstanceID) int { return cmp.Compare(vm.ID, id) })
-	for ; ok && n < len(vms) && vms[n].ID == ref.ID; n++ {
-		if ref.ProviderID == "" || vms[n].ProviderID == ref.ProviderID {
-			return vms[n], true
-		}
-	}
-	return provider.VM{}, false
-}
-
-// answered takes over the answers of one call and asks again where that makes sense.
-func (p *poller) answered(ctx context.Context, q *questions, answers []answer) {
-	var failed error
-	var changed []fleet.Instance
+// answered takes over one answer and asks again where that makes sense.
+func (p *poller) answered(ctx context.Context, q *questions, a answer) {
 	now := time.Now()
-	for _, a := range answers {
-		r, ok := p.cfg.Ledger.Get(a.id)
-		if !ok {
-			p.mu.Lock()
-			delete(p.asked, a.id)
-			p.mu.Unlock()
-			continue
-		}
-		if a.err != nil {
-			failed = a.err
-		} else if p.observed.see(r, a, now) {
-			changed = append(changed, r)
-		}
-		p.askAgain(q, r, a.err, now)
-	}
-	p.mu.Lock()
-	q.asking = false
-	began := failed != nil && !p.failing
-	p.failing = failed != nil
-	p.mu.Unlock()
+	r, ok := p.cfg.Ledger.Get(a.id)
+	changed := ok && a.err == nil && p.observed.see(r, a, now)
+	began := p.askAgain(q, r, a, now)
 	p.schedule.signal()
-	for _, r := range changed {
+	if changed {
 		p.cfg.Changed(r.GroupKey(), r.ID)
 	}
-	if began { // once, not for every repetition
-		p.fail(ctx, because(ReasonProvider, fmt.Errorf("ask for the state of %d VMs: %w", len(answers), failed)), fleet.GroupKey{}, "")
-	} else if failed != nil {
-		p.log.Debug("status call failed again", slog.Any("error", failed))
+	if began { // once, not for every VM and every repetition
+		p.fail(ctx, because(ReasonProvider, fmt.Errorf("ask for the state of VMs, instance %s among them: %w", a.id, a.err)), fleet.GroupKey{}, "")
+	} else if a.err != nil {
+		p.log.Debug("status call failed again", slog.String("instance", string(a.id)), slog.Any("error", a.err))
 	}
 }
 
-// askAgain has a VM asked about once more, if that makes sense.
-func (p *poller) askAgain(q *questions, r fleet.Instance, err error, now time.Time) {
-	known := p.observed.get(r.ID)
+// askAgain has a VM asked about once more, if that makes sense. It reports
+// whether this is the first question that got no answer after all had one. The
+// record is zero when it is gone.
+func (p *poller) askAgain(q *questions, r fleet.Instance, a answer, now time.Time) (failureBegan bool) {
+	known := p.observed.get(a.id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked[r.ID]++
-	if wait, again := askedAgain(r, &known, p.asked[r.ID], err, now); again {
-		q.due.add(r.ID, now.Add(wait))
-	} else {
-		delete(p.asked, r.ID)
+	began := a.err != nil && len(p.failing) == 0
+	asked := q.asked[a.id]
+	asked.open = false
+	wait, again := askedAgain(r, &known, asked.times, a.err, now)
+	if asked.anew {
+		asked.times, asked.anew, wait, again = 0, false, 0, true
 	}
+	if r.ID == "" || !again {
+		p.forget(q, a.id)
+		return began
+	}
+	q.due.add(a.id, now.Add(wait))
+	if a.err != nil {
+		p.failing[a.id] = true
+	} else {
+		delete(p.failing, a.id)
+	}
+	return began
 }
 
 // askedAgain says whether, and after how long, an instance's VM is asked about

@@ -344,27 +344,6 @@ func TestVMThatIsSlowToAppearIsNotTakenForGone(t *testing.T) {
 	})
 }
 
-func TestOneStatusCallIsInFlight(t *testing.T) {
-	bubble(t, fake.Config{GetLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
-		s.adjust = withoutWatch
-		s.size(web, 4)
-		s.lead()
-		pass(time.Minute)
-		gets := len(s.world.Calls(fake.OpGet))
-		began := time.Now()
-		for _, id := range s.expectRunning(web, 4) {
-			s.world.Kill(id)
-			pass(100 * time.Millisecond)
-		}
-		pass(1500 * time.Millisecond)
-		for n, c := range s.world.Calls(fake.OpGet)[gets:][:4] {
-			if want := min(n, 1); c.Start.Sub(began) != time.Duration(want)*time.Second {
-				t.Errorf("question %d was sent after %v, want %d s", n, c.Start.Sub(began), want)
-			}
-		}
-	})
-}
-
 func TestLossIsReplacedOnce(t *testing.T) {
 	bubble(t, fake.Config{Shutdown: fake.Fixed(20 * time.Second)}, func(t *testing.T, s *shard) {
 		s.size(web, 2)

@@ -1,51 +1,143 @@
 package reconcile_test
 
 import (
-	"context"
-	"sync/atomic"
+	"errors"
 	"testing"
 	"time"
 
-	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// forgetful is a provider whose lists come back empty for a while.
-type forgetful struct {
-	provider.Provider
-	blind *atomic.Bool
-}
-
-func (f forgetful) List(ctx context.Context) ([]provider.VM, error) {
-	vms, err := f.Provider.List(ctx)
-	if f.blind.Load() {
-		return nil, err
+// slowList is a cloud whose calls are quick, all but a List.
+func slowList() fake.Config {
+	return fake.Config{
+		CreateLatency: fake.Fixed(50 * time.Millisecond), GetLatency: fake.Fixed(50 * time.Millisecond),
+		DeleteLatency: fake.Fixed(50 * time.Millisecond), ListLatency: fake.Fixed(6 * time.Second),
+		Shutdown: fake.Fixed(20 * time.Second),
 	}
-	return vms, err
 }
 
-// A list that shows none of those it was made for is not the end of them all.
-func TestStatusListThatShowsNobodyIsChecked(t *testing.T) {
-	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
-		var blind atomic.Bool
-		s.adjust = func(c *reconcile.Config) { c.Provider = forgetful{c.Provider, &blind} }
-		s.size(web, 12)
+// TestManyDeathsBesideASlowList: status never waits for a list.
+func TestManyDeathsBesideASlowList(t *testing.T) {
+	bubble(t, slowList(), func(t *testing.T, s *shard) {
+		s.adjust = withoutWatch
+		s.size(web, 40)
 		s.lead()
 		pass(time.Minute)
-		ids := s.expectRunning(web, 12)
-		blind.Store(true)
-		for _, id := range ids { // a network that breaks
+		ids := s.expectRunning(web, 40)
+		gets := len(s.world.Calls(fake.OpGet))
+		for _, id := range ids[:20] {
+			s.world.Kill(id)
+		}
+		pass(time.Second)
+		if n := len(s.logged("replacement started")); n != 20 {
+			t.Errorf("%d replacements begun a second after 20 deaths", n)
+		}
+		if n := len(s.world.Calls(fake.OpGet)) - gets; n > 25 {
+			t.Errorf("%d status calls for 20 deaths", n)
+		}
+		pass(time.Minute)
+		s.expectRunning(web, 40)
+	})
+}
+
+// TestManyDeletionsBesideASlowList end soon, and in few calls.
+func TestManyDeletionsBesideASlowList(t *testing.T) {
+	bubble(t, slowList(), func(t *testing.T, s *shard) {
+		s.adjust = withoutWatch
+		s.size(web, 300)
+		s.lead()
+		pass(3 * time.Minute)
+		s.expectRunning(web, 300)
+		s.world.ForgetCalls()
+		s.size(web, 0)
+		pass(45 * time.Second)
+		if n := len(s.records(web, fleet.Deleted)); n != 300 {
+			t.Errorf("%d tombstones after 45 s, want 300", n)
+		}
+		deletes, gets := s.world.Calls(fake.OpDelete), s.world.Calls(fake.OpGet)
+		if len(deletes) > 40 || len(gets) > 100 {
+			t.Errorf("%d deletes and %d status calls for the end of 300 VMs", len(deletes), len(gets))
+		}
+		named := map[fleet.InstanceID]int{}
+		for _, c := range deletes {
+			for _, ref := range c.Refs {
+				named[ref.ID]++
+			}
+		}
+		if len(named) != 300 {
+			t.Errorf("%d VMs were deleted", len(named))
+		}
+	})
+}
+
+// TestSlowStatusCallHoldsUpNoOther: the first of five questions hangs.
+func TestSlowStatusCallHoldsUpNoOther(t *testing.T) {
+	bubble(t, fake.Config{GetLatency: fake.Fixed(10 * time.Millisecond)}, func(t *testing.T, s *shard) {
+		s.adjust = withoutWatch
+		s.size(web, 5)
+		s.lead()
+		pass(time.Minute)
+		ids := s.expectRunning(web, 5)
+		s.world.FailNext(fake.OpGet, 1, fake.Fault{Hang: true})
+		for _, id := range ids {
+			s.world.Kill(id)
+		}
+		pass(100 * time.Millisecond)
+		if n := len(s.logged("replacement started")); n != 4 {
+			t.Errorf("%d replacements begun beside a status call that hangs, want 4", n)
+		}
+		pass(5500 * time.Millisecond) // that call is given up, and repeated
+		if n := len(s.logged("replacement started")); n != 5 {
+			t.Errorf("%d replacements, want 5", n)
+		}
+	})
+}
+
+// TestStatusBatchThatFails is repeated, and told of once.
+func TestStatusBatchThatFails(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.adjust = withoutWatch
+		s.size(web, 30)
+		s.lead()
+		pass(time.Minute)
+		ids := s.expectRunning(web, 30)
+		s.world.Outage(errors.New("cloud is away"))
+		for _, id := range ids {
+			s.world.Kill(id)
+		}
+		pass(10 * time.Second)
+		if n := len(s.reported(reconcile.ReasonProvider)); n != 1 {
+			t.Errorf("%d problems, want 1: %s", n, s.dump())
+		}
+		s.world.Outage(nil)
+		pass(10 * time.Second)
+		if n := len(s.logged("replacement started")); n != 30 {
+			t.Errorf("%d replacements, want 30", n)
+		}
+	})
+}
+
+// TestQuestionThatComesUpAnew while one is open is asked once more: the open one
+// may have been answered before what gave rise to it.
+func TestQuestionThatComesUpAnew(t *testing.T) {
+	bubble(t, fake.Config{GetLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
+		s.adjust = withoutWatch
+		s.size(web, 1)
+		s.lead()
+		pass(time.Minute)
+		id := s.expectRunning(web, 1)[0]
+		s.world.ForgetCalls()
+		for range 5 { // an agent that comes and goes
 			s.agents.drop(s.term, id)
+			s.agents.connect(s.term, id)
+			pass(100 * time.Millisecond)
 		}
 		pass(5 * time.Second)
-		blind.Store(false)
-		for _, id := range ids {
-			s.agents.connect(s.term, id)
-		}
-		pass(5 * time.Minute)
-		if c, d := len(s.world.Calls(fake.OpCreate)), len(s.world.Calls(fake.OpDelete)); c != 12 || d != 0 {
-			t.Errorf("%d creates and %d deletes, want 12 and 0", c, d)
+		if n := len(s.world.Calls(fake.OpGet)); n != 2 {
+			t.Errorf("%d status calls, want the one that was open and one more", n)
 		}
 	})
 }

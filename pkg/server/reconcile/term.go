@@ -37,7 +37,7 @@ func newTerm(cfg Config) *term {
 	t.tuning.Store(&tuning)
 	t.takeover.Store(&time.Time{})
 	t.observed = newObservations(t.schedule)
-	t.cloud = &cloud{cfg: cfg, timeout: t.requestTimeout, deletes: newSlots(cfg.CreateRate.Concurrency)}
+	t.cloud = newCloud(cfg, t.requestTimeout, t.workers.Go)
 	t.records = &records{ledger: cfg.Ledger, writes: newSlots(maxWrites), observed: t.observed, log: cfg.Logger}
 	return t
 }
