@@ -155,7 +155,9 @@ type Provider interface {
 	Get(ctx context.Context, refs []Ref) []Answer
 
 	// List returns all VMs of this scope, by tags, ordered by instance id and
-	// then provider id. A VM in StateDeleted may be left out.
+	// then provider id. A VM in StateDeleted may be left out. It may take its
+	// time, and calls Listed after each page of its answer. It is never asked
+	// for the state of VMs that somebody waits for: Get is.
 	List(ctx context.Context) ([]VM, error)
 
 	// Delete asks for the VMs' removal and returns once that was accepted, not

@@ -36,7 +36,8 @@ func (p *Provider) get(ctx context.Context, ref provider.Ref) (provider.VM, erro
 	return found[0], nil
 }
 
-// List implements provider.Provider.
+// List implements provider.Provider. The engine has no pages: its whole answer
+// is one.
 func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 	vms, err := p.list(ctx, p.labelFilter())
 	if err != nil {

@@ -38,6 +38,9 @@ type Config struct {
 	// How long each call takes. A Create or Delete takes effect at the end of
 	// that time, just before its reply.
 	CreateLatency, GetLatency, ListLatency, DeleteLatency Span
+	// ListPage is how many VMs one call of a List shows, each of which takes its
+	// time; 0: all.
+	ListPage int
 	// AsideLatency is that of the calls which only some providers offer: subnets,
 	// images, load balancers.
 	AsideLatency Span

@@ -47,6 +47,7 @@ func TestConformance(t *testing.T) {
 			Boot: slow, Shutdown: slow, Remember: 10 * time.Second,
 		}))
 	})
+	t.Run("Paged", func(t *testing.T) { providertest.Run(t, harness(fake.Config{ListPage: 1})) })
 }
 
 // spec asks for the n-th VM.
@@ -92,6 +93,31 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%v: log shows %+v", kind, calls)
 		}
 	}
+}
+
+// TestListPages are calls of their own, each with its time and its faults.
+func TestListPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := fake.New(fake.Config{ListLatency: fake.Fixed(6 * time.Second), ListPage: 2})
+		p := w.Open(scope, "a")
+		for n := range 5 {
+			if _, err := p.Create(t.Context(), spec(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pages := 0
+		ctx := provider.WithListing(t.Context(), func() { pages++ })
+		began := time.Now()
+		vms, err := p.List(ctx)
+		if err != nil || len(vms) != 5 || !slices.IsSortedFunc(vms, provider.Compare) || pages != 2 || time.Since(began) != 18*time.Second {
+			t.Errorf("%d VMs, %v, %d pages told of, %v", len(vms), err, pages, time.Since(began))
+		}
+		w.FailNext(fake.OpList, 1, fake.Fault{})
+		w.FailNext(fake.OpList, 1, fake.Fault{Err: fake.ErrLost})
+		if vms, err := p.List(ctx); !errors.Is(err, fake.ErrLost) {
+			t.Errorf("a list whose second page is lost: %d VMs, %v", len(vms), err)
+		}
+	})
 }
 
 func TestOutage(t *testing.T) {

@@ -50,11 +50,21 @@ func (p *Provider) Get(ctx context.Context, refs []provider.Ref) []provider.Answ
 	return answers
 }
 
-// List implements provider.Provider.
-func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
-	return send(ctx, p, request{op: OpList, takes: p.w.cfg.ListLatency}, func() ([]provider.VM, error) {
-		return p.w.shelf(p.scope).snapshot(), nil
-	})
+// List implements provider.Provider. Each page is a call.
+func (p *Provider) List(ctx context.Context) (vms []provider.VM, err error) {
+	for {
+		page, err := send(ctx, p, request{op: OpList, takes: p.w.cfg.ListLatency}, func() ([]provider.VM, error) {
+			return p.w.shelf(p.scope).after(vms, p.w.cfg.ListPage), nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		vms = append(vms, page...)
+		if p.w.cfg.ListPage == 0 || len(page) < p.w.cfg.ListPage {
+			return vms, nil
+		}
+		provider.Listed(ctx)
+	}
 }
 
 // Delete implements provider.Provider. One call deletes all.

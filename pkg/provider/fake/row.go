@@ -36,9 +36,22 @@ func (w *World) shelf(scope provider.Scope) *shelf {
 	return s
 }
 
-func (s *shelf) snapshot() []provider.VM {
-	out := make([]provider.VM, len(s.rows))
-	for i, r := range s.rows {
+// after returns up to limit machines (0: all) beyond the last of those that were
+// shown before.
+func (s *shelf) after(shown []provider.VM, limit int) []provider.VM {
+	rows := s.rows
+	if len(shown) > 0 {
+		last := shown[len(shown)-1]
+		rows = rows[s.search(last):]
+		if len(rows) > 0 && provider.Compare(rows[0].vm, last) == 0 {
+			rows = rows[1:]
+		}
+	}
+	if limit > 0 {
+		rows = rows[:min(limit, len(rows))]
+	}
+	out := make([]provider.VM, len(rows))
+	for i, r := range rows {
 		out[i] = r.snapshot()
 	}
 	return out

@@ -322,3 +322,17 @@ func TestDeathIsHeardAtOnce(t *testing.T) {
 		t.Errorf("watch ended with %v", err)
 	}
 }
+
+// TestLongListSaysThatItGoesOn, so that nobody takes it for one that hangs.
+func TestLongListSaysThatItGoesOn(t *testing.T) {
+	w := newWorld(t)
+	for n := range 250 {
+		s := spec(n)
+		w.plant(t, string(s.ID), s.Tags)
+	}
+	pages := 0
+	vms, err := open(t, w.config(t, scope)).List(provider.WithListing(t.Context(), func() { pages++ }))
+	if err != nil || len(vms) != 250 || pages != 2 {
+		t.Errorf("%d instances, %v, told %d times that it goes on; want 250, and 2 times", len(vms), err, pages)
+	}
+}

@@ -30,6 +30,9 @@ func (p *Provider) get(ctx context.Context, ref provider.Ref) (provider.VM, erro
 	return found[0], nil
 }
 
+// listPage is how many folders a List reads before it says that it goes on.
+const listPage = 100
+
 // List implements provider.Provider.
 func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 	names, err := p.names()
@@ -37,9 +40,12 @@ func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	var vms []provider.VM
-	for _, name := range names {
+	for n, name := range names {
 		if err := ctx.Err(); err != nil {
 			return nil, err
+		}
+		if n > 0 && n%listPage == 0 {
+			provider.Listed(ctx)
 		}
 		vm, ok, err := p.load(name)
 		if errors.Is(err, errMalformed) {

@@ -71,7 +71,7 @@ func (s *sweeper) begin(ctx context.Context, records []fleet.Instance, vms []pro
 // census is what the provider has, matched with the records, both ways.
 type census struct {
 	present   []pair           // an active record, and the VM it names
-	missing   []fleet.Instance // an active record whose VM is not there, or not alive
+	missing   []fleet.Instance // a record whose VM is not there, or not alive although it is to be
 	orphans   []provider.VM    // VMs of ours without a record
 	leftovers []provider.VM    // VMs that their record does not mean: of a tombstone, or a second one
 	claimed   []provider.VM    // VMs that only a malformed object speaks of
@@ -132,9 +132,10 @@ func (c *census) match(r fleet.Instance, vms []provider.VM) {
 		return
 	}
 	c.leftovers = append(c.leftovers, slices.Delete(slices.Clone(vms), own, own+1)...)
-	if vms[own].State.Alive() {
+	switch {
+	case vms[own].State.Alive():
 		c.present = append(c.present, pair{record: r, vm: vms[own]})
-	} else {
+	case r.Phase != fleet.Deleting: // else it is on its way out
 		c.missing = append(c.missing, r)
 	}
 }
@@ -293,10 +294,9 @@ func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) []provi
 	underWay := s.creates.underWay()
 	var suspects []provider.Ref
 	for _, r := range c.missing {
-		// A create under way, or to be repeated, answers for itself; the end of
-		// one that is being deleted is polled for.
+		// A create under way, or to be repeated, answers for itself.
 		unmade := r.Phase == fleet.Pending && r.Provider.ID == ""
-		if !unmade && r.Phase != fleet.Deleting && !underWay[r.ID] {
+		if !unmade && !underWay[r.ID] {
 			suspects = append(suspects, refOf(r))
 		}
 	}
