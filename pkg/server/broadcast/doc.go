@@ -14,10 +14,16 @@
 //     value takes the place of an older one that waits, so none ever follows a
 //     newer one.
 //
+// Every change has a revision, and an item says up to which one its reader was told
+// of everything. Who comes back with that revision soon enough resumes: its snapshot
+// is only of what has changed since, those that came to their end included. A hub
+// remembers no past states: of each key that it follows the revision of the last
+// change, and of those that it has forgotten the highest.
+//
 // A Feed passes on single events that can't be merged, such as problems.
 //
 // A reader that falls too far behind is cut off: it gets ErrBehind and starts
-// anew from a snapshot. Nothing is looked at while nobody subscribes.
+// anew from a snapshot. Nothing is looked at while nobody subscribes, or did just now.
 package broadcast
 
 import "errors"

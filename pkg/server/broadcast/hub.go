@@ -27,6 +27,12 @@ type Config[K comparable, V any] struct {
 	// TellGone: that there is no value any more is an event of its own, for those
 	// who were told of one. Without it a key just leaves the set in silence.
 	TellGone bool
+	// Last reports whether a value is the last word on its key, so that the key may
+	// leave without being missed by those who resume. nil: none is.
+	Last func(V) bool
+	// Linger is how long keys are followed on when the last reader has left, so that
+	// it can come back and resume; 0: nothing can be resumed after that.
+	Linger time.Duration
 	// MaxPending is how many changed keys may wait for one reader.
 	MaxPending int
 }
@@ -51,22 +57,27 @@ type Hub[K comparable, V any] struct {
 
 	mu      sync.Mutex
 	closed  bool
-	current map[K]*entry[V] // as last looked at; empty while nobody reads
+	current map[K]*entry[V] // as last looked at; empty while nothing is followed
 	subs    map[*Subscription[K, V]]struct{}
+	history history
 }
 
 // entry is one value, or that there is none any more. It never changes.
 type entry[V any] struct {
-	value  V
-	digest Digest
-	gone   bool
+	value    V
+	digest   Digest
+	revision Revision // in which it became so
+	gone     bool
 }
 
 // NewHub returns a hub that works once Run runs.
 func NewHub[K comparable, V any](cfg Config[K, V]) *Hub[K, V] {
+	if cfg.Last == nil {
+		cfg.Last = func(V) bool { return false }
+	}
 	return &Hub[K, V]{
 		cfg: cfg, marks: newMarks[K](),
-		current: map[K]*entry[V]{}, subs: map[*Subscription[K, V]]struct{}{},
+		current: map[K]*entry[V]{}, subs: map[*Subscription[K, V]]struct{}{}, history: newHistory(),
 	}
 }
 
@@ -165,8 +176,10 @@ func (h *Hub[K, V]) publish(key K, e *entry[V]) {
 	old := h.current[key]
 	h.current[key] = e
 	if old != nil && old.digest == e.digest {
+		e.revision = old.revision
 		return
 	}
+	e.revision = h.history.next()
 	for s := range h.subs {
 		if s.live && s.wants(e.value) {
 			s.put(key, e)
@@ -177,10 +190,16 @@ func (h *Hub[K, V]) publish(key K, e *entry[V]) {
 func (h *Hub[K, V]) forget(key K) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.current[key] == nil {
+	old := h.current[key]
+	if old == nil {
 		return
 	}
 	delete(h.current, key)
+	if h.cfg.Last(old.value) {
+		h.history.forget(old.revision)
+	} else {
+		h.history.forget(h.history.next()) // that it left is a change too
+	}
 	for s := range h.subs {
 		if s.live {
 			s.forget(key, h.cfg.TellGone)
@@ -188,14 +207,22 @@ func (h *Hub[K, V]) forget(key K) {
 	}
 }
 
-// begin gives subscriptions their snapshots.
+// begin gives subscriptions their snapshots: to one that resumes what has changed
+// since, to all others everything.
 func (h *Hub[K, V]) begin(joined []*Subscription[K, V]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range joined {
+		if s.resumed = h.history.covers(s.from); !s.resumed {
+			s.from = 0
+		}
 		var keys []K
 		for key, e := range h.current {
-			if s.wants(e.value) && h.cfg.Initial(e.value) {
+			switch {
+			case !s.wants(e.value):
+			case s.resumed && e.revision <= s.from:
+				s.told[key] = e.digest
+			case s.resumed || h.cfg.Initial(e.value):
 				keys = append(keys, key)
 			}
 		}
@@ -211,5 +238,9 @@ func (h *Hub[K, V]) close() {
 	h.closed = true
 	for s := range h.subs {
 		s.fail(ErrClosed)
+	}
+	if h.history.rests != nil {
+		h.history.rests.Stop()
+		h.rest()
 	}
 }

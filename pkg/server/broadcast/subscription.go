@@ -5,7 +5,14 @@ type Item[K comparable, V any] struct {
 	Key   K
 	Value V
 	Gone  bool // there is no value of the key any more
-	End   bool // the snapshot ends here; nothing else is set
+	End   bool // the snapshot ends here
+
+	// Resumed, of End: the snapshot is of what has changed since the revision that
+	// the reader came from.
+	Resumed bool
+	// Revision is where the reader now is: it was told of all changes up to it, and
+	// can resume from there. 0 while it was not told of everything yet.
+	Revision Revision
 }
 
 // Subscription is one reader's place in a hub. One goroutine reads it; its lock
@@ -15,20 +22,33 @@ type Subscription[K comparable, V any] struct {
 	wants func(V) bool
 	ready chan struct{}
 
-	live  bool // the snapshot is made
-	ended bool // and its end was told
-	left  int  // keys of the snapshot that the queue begins with
-	err   error
+	from    Revision // up to which the reader was told of all changes before it joined; 0: of none
+	live    bool     // the snapshot is made
+	resumed bool     // of what has changed since from
+	ended   bool     // and its end was told
+	left    int      // keys of the snapshot that the queue begins with
+	err     error
 
-	queue   []K
+	queue   []place[K]      // in the order of their revisions, after those of the snapshot
 	pending map[K]*entry[V] // of exactly the keys in queue; nil: nothing to tell any more
 	told    map[K]Digest    // what the reader knows, of keys that the hub follows
 }
 
+// place is a key that waits, and the revision that it waits for the longest.
+type place[K comparable] struct {
+	key      K
+	revision Revision
+}
+
 // Subscribe joins a reader for the values that it wants. It must be closed.
-func (h *Hub[K, V]) Subscribe(wants func(V) bool) *Subscription[K, V] {
+func (h *Hub[K, V]) Subscribe(wants func(V) bool) *Subscription[K, V] { return h.Resume(wants, 0) }
+
+// Resume joins a reader that was told of all changes up to a revision of this hub
+// before. It gets what changed since if the hub still knows that, and a whole
+// snapshot otherwise.
+func (h *Hub[K, V]) Resume(wants func(V) bool, from Revision) *Subscription[K, V] {
 	s := &Subscription[K, V]{
-		hub: h, wants: wants, ready: make(chan struct{}, 1),
+		hub: h, wants: wants, from: from, ready: make(chan struct{}, 1),
 		pending: map[K]*entry[V]{}, told: map[K]Digest{},
 	}
 	h.mu.Lock()
@@ -38,8 +58,7 @@ func (h *Hub[K, V]) Subscribe(wants func(V) bool) *Subscription[K, V] {
 		return s
 	}
 	h.subs[s] = struct{}{}
-	h.marks.want(true)
-	h.marks.addAll()
+	h.follow()
 	return s
 }
 
@@ -48,10 +67,12 @@ func (s *Subscription[K, V]) Close() {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if _, open := h.subs[s]; !open {
+		return
+	}
 	delete(h.subs, s)
 	if len(h.subs) == 0 {
-		h.marks.want(false)
-		clear(h.current)
+		h.leave()
 	}
 }
 
@@ -66,12 +87,13 @@ func (s *Subscription[K, V]) Take() (item Item[K, V], ok bool, err error) {
 	for s.err == nil {
 		if s.live && !s.ended && s.left == 0 {
 			s.ended = true
-			return Item[K, V]{End: true}, true, nil
+			return Item[K, V]{End: true, Resumed: s.resumed, Revision: s.revision()}, true, nil
 		}
 		if len(s.queue) == 0 {
 			return item, false, nil
 		}
 		if item, ok = s.next(); ok {
+			item.Revision = s.revision()
 			return item, true, nil
 		}
 	}
@@ -80,7 +102,7 @@ func (s *Subscription[K, V]) Take() (item Item[K, V], ok bool, err error) {
 
 // next takes the first key of the queue; not ok when the reader knows already.
 func (s *Subscription[K, V]) next() (Item[K, V], bool) {
-	key := s.queue[0]
+	key := s.queue[0].key
 	s.queue = s.queue[1:]
 	s.left = max(0, s.left-1)
 	e := s.pending[key]
@@ -99,10 +121,25 @@ func (s *Subscription[K, V]) next() (Item[K, V], bool) {
 	return Item[K, V]{Key: key, Value: e.value}, true
 }
 
+// revision is up to where the reader was told of all changes. What waits is newer:
+// a key whose value is replaced by a newer one keeps its place, and the revision of
+// that.
+func (s *Subscription[K, V]) revision() Revision {
+	switch {
+	case !s.ended:
+		return s.from
+	case len(s.queue) > 0:
+		return s.queue[0].revision - 1
+	default:
+		return s.hub.history.now
+	}
+}
+
 // start makes the snapshot of what the hub holds of keys.
 func (s *Subscription[K, V]) start(keys []K) {
-	s.live, s.left, s.queue = true, len(keys), keys
+	s.live, s.left = true, len(keys)
 	for _, key := range keys {
+		s.queue = append(s.queue, place[K]{key, 0})
 		s.pending[key] = s.hub.current[key]
 	}
 	signal(s.ready)
@@ -118,7 +155,7 @@ func (s *Subscription[K, V]) put(key K, e *entry[V]) {
 			s.fail(ErrBehind)
 			return
 		}
-		s.queue = append(s.queue, key)
+		s.queue = append(s.queue, place[K]{key, e.revision})
 	}
 	s.pending[key] = e
 	signal(s.ready)
@@ -132,7 +169,7 @@ func (s *Subscription[K, V]) forget(key K, tell bool) {
 	case !tell:
 		delete(s.told, key) // what waits is the last word
 	case was:
-		s.put(key, &entry[V]{gone: true})
+		s.put(key, &entry[V]{gone: true, revision: s.hub.history.now})
 	case queued:
 		s.pending[key] = nil
 	}
