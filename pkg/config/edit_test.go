@@ -243,7 +243,7 @@ func TestAdopt(t *testing.T) {
 	before, kept := group(t, last, d, web), encoded(t, d)
 	adopted := d.Adopt(last, next)
 	after := group(t, next, adopted, web)
-	before.Static = false
+	before.Static, before.StaticSize = false, 0
 	if !reflect.DeepEqual(after, before) {
 		t.Errorf("adopted as\n%+v\nwant\n%+v", after, before)
 	}

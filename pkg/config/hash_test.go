@@ -139,6 +139,7 @@ func TestHashesChangeWithWhatMatters(t *testing.T) {
 			"drain timeout": {func(g *fleet.Group) { g.DrainTimeout++ }, false, false},
 			"load balancer": {func(g *fleet.Group) { g.LoadBalancers = []string{"www"} }, false, false},
 			"leaving":       {func(g *fleet.Group) { g.Leaving = []fleet.InstanceID{"x"} }, false, false},
+			"static size":   {func(g *fleet.Group) { g.StaticSize = 9 }, false, false},
 			"static":        {func(g *fleet.Group) { g.Static = true }, false, false},
 			"nothing":       {func(g *fleet.Group) { g.Args = config.Merge(g.Args) }, false, false},
 			"kind":          {func(g *fleet.Group) { g.Kind = "knc" }, true, false},

@@ -87,7 +87,7 @@ func (s *Shard) resolve(key fleet.GroupKey, entry Entry) (group fleet.Group, wro
 	case isStatic:
 		ignored = s.restricted(static, entry)
 		group, wrong = s.build(key, static, entry)
-		group.Static = true
+		group.Static, group.StaticSize = true, sizeOf(static.Size, s.Templates[static.Template].Size)
 	case entry.Removed:
 		// What is wrong with the definition must not keep it from going.
 		group, _ = s.build(key, entry.definition(), entry)
@@ -126,6 +126,16 @@ func value(s *string) string {
 	return *s
 }
 
+// sizeOf is the first size that is given; 0: none is.
+func sizeOf(layers ...*int) int {
+	for _, size := range layers {
+		if size != nil {
+			return *size
+		}
+	}
+	return 0
+}
+
 // build puts the layers together. g is the definition, entry what overrides it.
 func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Problems) {
 	template := s.Templates[g.Template]
@@ -150,12 +160,7 @@ func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Pr
 			break
 		}
 	}
-	for _, size := range []*int{entry.Size, g.Size, template.Size} {
-		if size != nil {
-			out.Size = *size
-			break
-		}
-	}
+	out.Size = sizeOf(entry.Size, g.Size, template.Size)
 	wrong := slices.Clone(entry.unreadable)
 	if len(out.Vars) > maxVars {
 		wrong.addf("vars", "%d vars after merging: at most %d are allowed", len(out.Vars), maxVars)

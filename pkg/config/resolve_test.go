@@ -67,7 +67,7 @@ func TestResolveStatic(t *testing.T) {
 		Vars:          map[string]any{"d": int64(1), "t": int64(1), "level": "group"},
 		Userdata:      fleet.Userdata{Source: "inline", Encoding: "plain", Content: "default"},
 		Files:         map[string]fleet.File{"a.json": {Kind: "json", Content: map[string]any{"x": []any{int64(1)}}}},
-		LoadBalancers: []string{"www"}, DrainTimeout: 0, Static: true,
+		LoadBalancers: []string{"www"}, DrainTimeout: 0, Static: true, StaticSize: 2,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("web is\n%+v\nwant\n%+v", got, want)
@@ -119,13 +119,13 @@ func TestResolveDynamic(t *testing.T) {
 	if problems != nil {
 		t.Fatalf("problems: %v", problems)
 	}
-	if g := groups[web]; g.Size != 9 || g.InstanceType != "large" || g.Vars["level"] != "group" || len(g.Leaving) != 1 || g.DrainTimeout != 0 {
+	if g := groups[web]; g.Size != 9 || g.StaticSize != 2 || g.InstanceType != "large" || g.Vars["level"] != "group" || len(g.Leaving) != 1 || g.DrainTimeout != 0 {
 		t.Errorf("web is %+v: want only the size and leaving changed", g)
 	}
 	if g := groups[bare]; g.Size != 0 || g.InstanceType != "huge" || g.Vars["level"] != "entry" || g.Vars["t"] != int64(1) {
 		t.Errorf("bare is %+v", g)
 	}
-	if g := groups[own]; g.Size != 3 || g.Static || g.Kind != "knd" || g.Vars["own"] != true ||
+	if g := groups[own]; g.Size != 3 || g.Static || g.StaticSize != 0 || g.Kind != "knd" || g.Vars["own"] != true ||
 		g.DrainTimeout != 7*time.Minute || g.Hashes.Infra == "" {
 		t.Errorf("own is %+v", g)
 	}

@@ -23,7 +23,9 @@ type Group struct {
 	LoadBalancers []string
 	DrainTimeout  time.Duration // 0: delete at once
 
-	Static   bool         // named by the static config
+	Static     bool // named by the static config
+	StaticSize int  // that it says there; 0 for a group of its own
+
 	Removed  bool         // on its way out: scale to zero, then forget
 	Leaving  []InstanceID // asked to go; nothing takes their place in this size
 	Hashes   Hashes

@@ -65,6 +65,12 @@ type Hashes struct {
 	Runtime string `json:"runtime"`
 }
 
+// Outdated reports whether a machine of h was made from another definition than
+// now's. One of which either is not known is not.
+func (h Hashes) Outdated(now Hashes) bool {
+	return h.Infra != "" && now.Infra != "" && h.Infra != now.Infra
+}
+
 // Drain is the plan to take work off an instance. DeleteAt is when it goes at
 // the latest.
 type Drain struct {

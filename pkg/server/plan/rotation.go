@@ -3,11 +3,8 @@ package plan
 // rotation names the oldest instance that was built with another infra
 // configuration than the group has now, when nothing else is going on.
 func (d *decision) rotation() (*member, string) {
-	want := d.view.Group.Hashes.Infra
-	if want == "" || !d.calm() {
+	if !d.calm() {
 		return nil, ""
 	}
-	return d.oldest(func(m *member) bool {
-		return running(m) && m.Hashes.Infra != "" && m.Hashes.Infra != want
-	}), ReasonDrift
+	return d.oldest(func(m *member) bool { return running(m) && m.Hashes.Outdated(d.view.Group.Hashes) }), ReasonDrift
 }
