@@ -119,7 +119,8 @@ func TestResolveDynamic(t *testing.T) {
 	if problems != nil {
 		t.Fatalf("problems: %v", problems)
 	}
-	if g := groups[web]; g.Size != 9 || g.StaticSize != 2 || g.InstanceType != "large" || g.Vars["level"] != "group" || len(g.Leaving) != 1 || g.DrainTimeout != 0 {
+	if g := groups[web]; g.Size != 9 || g.StaticSize != 2 || g.InstanceType != "large" ||
+		g.Vars["level"] != "group" || len(g.Leaving) != 1 || g.DrainTimeout != 0 {
 		t.Errorf("web is %+v: want only the size and leaving changed", g)
 	}
 	if g := groups[bare]; g.Size != 0 || g.InstanceType != "huge" || g.Vars["level"] != "entry" || g.Vars["t"] != int64(1) {

@@ -18,11 +18,12 @@ const (
 	OpList   Op = "list"
 	OpDelete Op = "delete"
 
-	OpCapacity   Op = "capacity"
-	OpImage      Op = "image"
-	OpRegister   Op = "register"
-	OpDeregister Op = "deregister"
-	OpTargets    Op = "targets"
+	OpCapacity      Op = "capacity"
+	OpImage         Op = "image"
+	OpInstanceTypes Op = "instance types"
+	OpRegister      Op = "register"
+	OpDeregister    Op = "deregister"
+	OpTargets       Op = "targets"
 )
 
 // Call is one call as the world saw it. A call that its guard refused, or whose

@@ -42,7 +42,7 @@ type Config struct {
 	// time; 0: all.
 	ListPage int
 	// AsideLatency is that of the calls which only some providers offer: subnets,
-	// images, load balancers.
+	// images, instance types, load balancers.
 	AsideLatency Span
 
 	Boot     Span          // pending to running
@@ -58,7 +58,9 @@ type Config struct {
 	// subnet that is not named does not exist.
 	Capacity map[string]int
 
-	Images []Image // see World.AddImage for more
+	// InstanceTypes are those that there are. A VM may be of any other all the same.
+	InstanceTypes map[string]provider.InstanceType
+	Images        []Image // see World.AddImage for more
 	// Targets are the load balancers' targets that exist; nil: any. See
 	// World.AddTarget for more.
 	Targets []string

@@ -19,7 +19,7 @@ var scope = provider.Scope{ClusterID: "c", Shard: "s"}
 
 func harness(cfg fake.Config) providertest.Harness {
 	cfg.Capacity = map[string]int{"subnet-a": 100, "subnet-b": 5}
-	cfg.Images, cfg.Targets = images(), []string{}
+	cfg.Images, cfg.Targets, cfg.InstanceTypes = images(), []string{}, instanceTypes()
 	return providertest.Harness{
 		Around: synctest.Test,
 		New: func(*testing.T) providertest.World {
@@ -30,7 +30,7 @@ func harness(cfg fake.Config) providertest.Harness {
 				Plant:    func(_ *testing.T, tags map[string]string) { w.Plant(tags) },
 				Patience: time.Minute,
 
-				Subnet: "subnet-b", Images: imageCases(),
+				Subnet: "subnet-b", Images: imageCases(), InstanceTypes: instanceTypes(),
 				Target:        func(t *testing.T) string { w.AddTarget(t.Name()); return t.Name() },
 				MissingTarget: "nowhere",
 			}

@@ -47,6 +47,13 @@ func imageCases() []providertest.ImageCase {
 	}
 }
 
+func instanceTypes() map[string]provider.InstanceType {
+	return map[string]provider.InstanceType{
+		"small": {CPUMillis: 500, MemoryBytes: 1 << 30, Arch: "amd64"},
+		"large": {CPUMillis: 64_000, MemoryBytes: 512 << 30, Arch: "arm64"},
+	}
+}
+
 // TestOptionalCallsMeetFaults: the calls that only some providers offer fail, and
 // lose their replies, as all others do.
 func TestOptionalCallsMeetFaults(t *testing.T) {
@@ -77,13 +84,14 @@ func TestOptionalCallsMeetFaults(t *testing.T) {
 		_, capacity := p.FreeAddresses(t.Context(), []string{"a"})
 		_, image := p.ResolveImage(t.Context(), provider.ImageQuery{})
 		_, targets := p.Targets(t.Context(), "t")
-		for _, err := range []error{capacity, image, targets} {
+		_, types := p.InstanceTypes(t.Context(), []string{"small"})
+		for _, err := range []error{capacity, image, targets, types} {
 			if !errors.Is(err, provider.ErrUnauthorized) {
 				t.Errorf("in an outage: %v", err)
 			}
 		}
-		if took := time.Since(began); took != 3*time.Second {
-			t.Errorf("three calls took %v", took)
+		if took := time.Since(began); took != 4*time.Second {
+			t.Errorf("four calls took %v", took)
 		}
 		var ops []fake.Op
 		for _, c := range w.Calls(fake.OpRegister, fake.OpDeregister, fake.OpTargets) {

@@ -3,6 +3,7 @@ package providertest
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 
@@ -81,6 +82,23 @@ func testImages(t *testing.T, s *shard) {
 	unknown := provider.ImageQuery{Filters: []provider.ImageFilter{{Name: "no-such-property", Values: []string{"*"}}}}
 	if got, err := p.ResolveImage(t.Context(), unknown); !errors.Is(err, provider.ErrInvalid) {
 		t.Errorf("a filter by a property that images don't have: %q, %v; want ErrInvalid", got, err)
+	}
+}
+
+func testInstanceTypes(t *testing.T, s *shard) {
+	p := offered[provider.InstanceTypes](t, s, len(s.InstanceTypes) > 0, "InstanceTypes")
+	names := slices.Sorted(maps.Keys(s.InstanceTypes))
+	got, err := p.InstanceTypes(t.Context(), append([]string{"no-such-type"}, names...))
+	if err != nil || !maps.Equal(got, s.InstanceTypes) {
+		t.Errorf("%v, and one that does not exist: %v, %v; want %v", names, got, err, s.InstanceTypes)
+	}
+	if got, err := p.InstanceTypes(t.Context(), nil); err != nil || len(got) != 0 {
+		t.Errorf("of no instance type: %v, %v", got, err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if got, err := p.InstanceTypes(ended, names); err == nil {
+		t.Errorf("asked by somebody who is gone: %v, want an error", got)
 	}
 }
 

@@ -50,6 +50,8 @@ type World struct {
 	Subnet string
 	// Images are questions and answers for provider.ImageResolver.
 	Images []ImageCase
+	// InstanceTypes are some for provider.InstanceTypes.
+	InstanceTypes map[string]provider.InstanceType
 	// Target makes an empty target for provider.LoadBalancer; MissingTarget is
 	// the name of one that does not exist.
 	Target        func(t *testing.T) string
@@ -101,6 +103,7 @@ func Run(t *testing.T, h Harness) {
 		{"WatchEnds", testWatchEnds},
 		{"SubnetCapacity", testSubnetCapacity},
 		{"Images", testImages},
+		{"InstanceTypes", testInstanceTypes},
 		{"LoadBalancer", testLoadBalancer},
 		{"LoadBalancerRefusals", testLoadBalancerRefusals},
 		{"LoadBalancerGuard", testLoadBalancerGuard},
