@@ -16,7 +16,8 @@ import (
 // temporary, and for a Create its outcome is unknown.
 var (
 	ErrNotFound     = errors.New("not found")          // no such VM
-	ErrNoCapacity   = errors.New("no capacity")        // quota or capacity: try another subnet, then back off; nothing was made
+	ErrSubnetFull   = errors.New("subnet full")        // it has no free address: try another subnet; nothing was made
+	ErrQuota        = errors.New("capacity used up")   // the account's or the zone's: no other subnet helps, back off; nothing was made
 	ErrThrottled    = errors.New("throttled")          // back off; nothing was made
 	ErrInvalid      = errors.New("invalid request")    // never retry as it is: surface; nothing was made
 	ErrUnauthorized = errors.New("unauthorized")       // surface, back off; nothing was made
@@ -25,7 +26,7 @@ var (
 
 // Definite reports whether a failed Create certainly made nothing.
 func Definite(err error) bool {
-	return errors.Is(err, ErrNoCapacity) || errors.Is(err, ErrThrottled) ||
+	return errors.Is(err, ErrSubnetFull) || errors.Is(err, ErrQuota) || errors.Is(err, ErrThrottled) ||
 		errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnauthorized) || errors.Is(err, ErrUnsupported)
 }
 
@@ -195,7 +196,7 @@ type LeaderNetwork interface {
 type SubnetCapacity interface {
 	// FreeAddresses returns the free addresses of each of the given subnets. One
 	// that does not exist is missing from the answer. The numbers are a hint: a
-	// Create may find the subnet full all the same, and says ErrNoCapacity.
+	// Create may find the subnet full all the same, and says ErrSubnetFull.
 	FreeAddresses(ctx context.Context, subnets []string) (map[string]int, error)
 }
 

@@ -75,7 +75,7 @@ func TestOwns(t *testing.T) {
 
 func TestDefinite(t *testing.T) {
 	for err, want := range map[error]bool{
-		provider.ErrNoCapacity: true, provider.ErrThrottled: true, provider.ErrInvalid: true,
+		provider.ErrSubnetFull: true, provider.ErrQuota: true, provider.ErrThrottled: true, provider.ErrInvalid: true,
 		provider.ErrUnauthorized: true, provider.ErrUnsupported: true,
 		provider.ErrNotFound: false, errors.New("connection reset"): false, context.Canceled: false,
 	} {

@@ -287,7 +287,7 @@ func condition(g *nstancev1.GroupStatus, name string) *nstancev1.Condition {
 func TestGroupTrouble(t *testing.T) {
 	t.Parallel()
 	s, p := running(t)
-	s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: fmt.Errorf("quota of 2 is used up: %w", provider.ErrNoCapacity)})
+	s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: fmt.Errorf("quota of 2 is used up: %w", provider.ErrQuota)})
 	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))}); err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestGroupTrouble(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if c := condition(g, "Degraded"); !c.GetStatus() || c.GetReason() != "NoCapacity" || !strings.Contains(c.GetMessage(), "quota of 2") {
+		if c := condition(g, "Degraded"); !c.GetStatus() || c.GetReason() != "QuotaUsedUp" || !strings.Contains(c.GetMessage(), "quota of 2") {
 			return fmt.Errorf("it says %v", g.GetConditions())
 		}
 		return nil

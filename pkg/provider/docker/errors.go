@@ -39,8 +39,10 @@ func refused(err error, image string) error {
 // are temporary, and keep their outcome unknown.
 func kind(err error) error {
 	switch {
-	case exhausted(err):
-		return fmt.Errorf("%w: %w", provider.ErrNoCapacity, err)
+	case says(err, "no available ipv4 addresses"):
+		return fmt.Errorf("%w: %w", provider.ErrSubnetFull, err)
+	case says(err, "no space left on device"), says(err, "cannot allocate memory"):
+		return fmt.Errorf("%w: %w", provider.ErrQuota, err)
 	case errdefs.IsNotFound(err), errdefs.IsInvalidArgument(err):
 		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
 	case errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err):
@@ -61,14 +63,5 @@ func unstartable(err error) error {
 	return kind(err)
 }
 
-// exhausted recognises the host or a network being full, which the engine says
-// in words only.
-func exhausted(err error) bool {
-	text := strings.ToLower(err.Error())
-	for _, words := range []string{"no space left on device", "no available ipv4 addresses", "cannot allocate memory"} {
-		if strings.Contains(text, words) {
-			return true
-		}
-	}
-	return false
-}
+// says recognises what the engine tells in words only.
+func says(err error, words string) bool { return strings.Contains(strings.ToLower(err.Error()), words) }

@@ -104,7 +104,7 @@ func TestCreateErrors(t *testing.T) {
 		"no image":       {answer{404, "No such image: agent:1"}, provider.ErrInvalid, "build or load the image agent:1"},
 		"bad parameter":  {answer{400, "invalid hostname"}, provider.ErrInvalid, "invalid hostname"},
 		"forbidden":      {answer{403, "authorization denied by plugin"}, provider.ErrUnauthorized, "denied"},
-		"full disk":      {answer{500, "write /var/lib: no space left on device"}, provider.ErrNoCapacity, "no space"},
+		"full disk":      {answer{500, "write /var/lib: no space left on device"}, provider.ErrQuota, "no space"},
 		"throttled":      {answer{429, "slow down"}, provider.ErrThrottled, "slow down"},
 		"internal":       {answer{500, "server misbehaving"}, nil, "misbehaving"},
 		"being replaced": {answer{503, "engine is stopping"}, nil, "stopping"},
@@ -131,7 +131,7 @@ func TestStartErrors(t *testing.T) {
 	}{
 		"no program":       {answer{400, "exec: nstance-agent: not found"}, answer{204, ""}, provider.ErrInvalid, 1},
 		"no network":       {answer{404, "network x not found"}, answer{204, ""}, provider.ErrInvalid, 1},
-		"network is full":  {answer{500, "no available IPv4 addresses on this network"}, answer{204, ""}, provider.ErrNoCapacity, 1},
+		"network is full":  {answer{500, "no available IPv4 addresses on this network"}, answer{204, ""}, provider.ErrSubnetFull, 1},
 		"can't be removed": {answer{400, "exec: nstance-agent: not found"}, answer{409, "container is running"}, nil, 1},
 		"address in use":   {answer{403, "Address already in use"}, answer{204, ""}, nil, 0},
 		"internal":         {answer{500, "server misbehaving"}, answer{204, ""}, nil, 0},

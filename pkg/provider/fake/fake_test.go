@@ -70,7 +70,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestFaults(t *testing.T) {
 	for _, kind := range []error{
-		provider.ErrNotFound, provider.ErrNoCapacity, provider.ErrThrottled,
+		provider.ErrNotFound, provider.ErrSubnetFull, provider.ErrQuota, provider.ErrThrottled,
 		provider.ErrInvalid, provider.ErrUnauthorized, fake.ErrLost,
 	} {
 		w := fake.New(fake.Config{})
@@ -141,7 +141,7 @@ func TestCapacity(t *testing.T) {
 	if _, err := p.Create(t.Context(), spec(1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Create(t.Context(), spec(2)); !errors.Is(err, provider.ErrNoCapacity) {
+	if _, err := p.Create(t.Context(), spec(2)); !errors.Is(err, provider.ErrSubnetFull) {
 		t.Errorf("create in a full subnet: %v", err)
 	}
 	if _, err := p.Create(t.Context(), spec(1)); err != nil {

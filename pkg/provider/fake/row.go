@@ -95,7 +95,7 @@ func (w *World) create(scope provider.Scope, spec provider.Spec) (provider.VM, e
 			return provider.VM{}, fmt.Errorf("%w: subnet %q does not exist", provider.ErrInvalid, spec.Subnet)
 		}
 		if w.used[spec.Subnet] >= limit {
-			return provider.VM{}, fmt.Errorf("%w: subnet %s holds %d of %d", provider.ErrNoCapacity, spec.Subnet, limit, limit)
+			return provider.VM{}, fmt.Errorf("%w: subnet %s holds %d of %d", provider.ErrSubnetFull, spec.Subnet, limit, limit)
 		}
 	}
 	return w.add(scope, spec).snapshot(), nil

@@ -139,5 +139,5 @@ func unmade(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: %w", provider.ErrUnauthorized, err)
 	}
-	return fmt.Errorf("%w: %w", provider.ErrNoCapacity, err)
+	return fmt.Errorf("%w: %w", provider.ErrQuota, err)
 }

@@ -41,7 +41,7 @@ func TestFullDisk(t *testing.T) {
 	for keep := range int64(4) {
 		fill(keep)
 		_, err := p.Create(t.Context(), spec(2))
-		if !errors.Is(err, provider.ErrNoCapacity) || !provider.Definite(err) {
+		if !errors.Is(err, provider.ErrQuota) || !provider.Definite(err) {
 			t.Errorf("with %d blocks free: %v, want a definite error", keep, err)
 		}
 		if got := state(t, p, provider.Ref{ID: spec(2).ID}); got != provider.StateDeleted {

@@ -66,7 +66,7 @@ func (p *Provider) recorded(ctx context.Context, f folder, ready *os.File) error
 		return err
 	}
 	if !born {
-		return fmt.Errorf("%w: the child could not record its pid, see %s", provider.ErrNoCapacity, logFile)
+		return fmt.Errorf("%w: the child could not record its pid, see %s", provider.ErrQuota, logFile)
 	}
 	return nil
 }

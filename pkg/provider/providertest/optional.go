@@ -65,6 +65,37 @@ func testSubnetCapacity(t *testing.T, s *shard) {
 	}
 }
 
+// testSubnetFull fills a subnet: it says so itself, and the create that finds it
+// full says that the subnet is, rather than that there is nothing left anywhere.
+func testSubnetFull(t *testing.T, s *shard) {
+	p := offered[provider.SubnetCapacity](t, s, s.Subnet != "", "Subnet")
+	free := func() int {
+		t.Helper()
+		got, err := p.FreeAddresses(t.Context(), []string{s.Subnet})
+		if err != nil {
+			t.Fatalf("free addresses: %v", err)
+		}
+		return got[s.Subnet]
+	}
+	create := func() error {
+		spec := s.spec(t, s.scope)
+		spec.Subnet = s.Subnet
+		_, err := s.Create(t.Context(), spec)
+		return err
+	}
+	for n := free(); n > 0; n-- {
+		if err := create(); err != nil {
+			t.Fatalf("create with %d addresses free: %v", n, err)
+		}
+	}
+	if n := free(); n != 0 {
+		t.Errorf("%d addresses free in a full subnet", n)
+	}
+	if err := create(); !errors.Is(err, provider.ErrSubnetFull) || errors.Is(err, provider.ErrQuota) {
+		t.Errorf("create in a full subnet: %v, want ErrSubnetFull", err)
+	}
+}
+
 func testImages(t *testing.T, s *shard) {
 	p := offered[provider.ImageResolver](t, s, len(s.Images) > 0, "Images")
 	for _, c := range s.Images {

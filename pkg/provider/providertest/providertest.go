@@ -46,7 +46,7 @@ type World struct {
 	// What the optional parts of a provider are tested by. A world must have it
 	// if its provider offers the part.
 
-	// Subnet is an empty one of limited size, for provider.SubnetCapacity.
+	// Subnet is an empty one for a handful of VMs, for provider.SubnetCapacity.
 	Subnet string
 	// Images are questions and answers for provider.ImageResolver.
 	Images []ImageCase
@@ -102,6 +102,7 @@ func Run(t *testing.T, h Harness) {
 		{"WatchDeathFromElsewhere", testWatchDeathFromElsewhere},
 		{"WatchEnds", testWatchEnds},
 		{"SubnetCapacity", testSubnetCapacity},
+		{"SubnetFull", testSubnetFull},
 		{"Images", testImages},
 		{"InstanceTypes", testInstanceTypes},
 		{"LoadBalancer", testLoadBalancer},

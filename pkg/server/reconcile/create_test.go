@@ -57,7 +57,7 @@ func TestDefiniteFailureLeavesATombstoneAndBacksOff(t *testing.T) {
 		if n < 15 || n > 30 {
 			t.Errorf("%d attempts in an hour: %s", n, s.dump())
 		}
-		problems := s.reported(reconcile.ReasonCapacity)
+		problems := s.reported(reconcile.ReasonSubnetFull)
 		if len(problems) == 0 || problems[0].Group != web || problems[0].Instance == "" || !strings.Contains(problems[0].Message, "subnet-a") {
 			t.Errorf("problems: %v", problems)
 		}

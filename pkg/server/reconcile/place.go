@@ -22,7 +22,7 @@ func (l *launcher) settle(ctx context.Context, x *launch, spec provider.Spec, re
 	if x.record.Provider.Subnet != "" {
 		return nil
 	}
-	subnet, err := l.subnets.place(ctx, x.group, spec.InstanceType)
+	subnet, err := l.subnets.place(ctx, x.group)
 	if err != nil {
 		return createProblem(x, err)
 	}
@@ -42,8 +42,10 @@ func createProblem(x *launch, err error) error {
 	switch {
 	case errors.As(err, &known):
 		reason = known.reason
-	case errors.Is(err, provider.ErrNoCapacity):
-		reason = ReasonCapacity
+	case errors.Is(err, provider.ErrSubnetFull):
+		reason = ReasonSubnetFull
+	case errors.Is(err, provider.ErrQuota):
+		reason = ReasonQuota
 	}
 	return because(reason, fmt.Errorf("create instance %s: %w", x.record.ID, err))
 }
@@ -56,17 +58,17 @@ func (l *launcher) create(ctx context.Context, x *launch, spec provider.Spec, re
 		subnet := x.record.Provider.Subnet
 		vm, err := l.cloud.create(ctx, spec, subnet)
 		if err == nil {
-			l.subnets.accept(subnet, spec.InstanceType)
+			l.subnets.accept(subnet)
 			vm.Subnet = cmp.Or(vm.Subnet, subnet)
 		}
-		if subnet == "" || !errors.Is(err, provider.ErrNoCapacity) {
-			return vm, err
+		if subnet == "" || !errors.Is(err, provider.ErrSubnetFull) {
+			return vm, err // where the zone has nothing left, the pool's other subnets have no more
 		}
-		l.subnets.refuse(subnet, spec.InstanceType, err, time.Now())
+		l.subnets.refuse(subnet, err, time.Now())
 		if repeated {
 			return provider.VM{}, fmt.Errorf("subnet %s: %w", subnet, err)
 		}
-		next, err := l.subnets.place(ctx, x.group, spec.InstanceType)
+		next, err := l.subnets.place(ctx, x.group)
 		if err != nil {
 			return provider.VM{}, err
 		}
@@ -74,7 +76,7 @@ func (l *launcher) create(ctx context.Context, x *launch, spec provider.Spec, re
 			return provider.VM{}, err
 		}
 	}
-	return provider.VM{}, fmt.Errorf("subnet pool %s: %w", x.group.SubnetPool, provider.ErrNoCapacity)
+	return provider.VM{}, fmt.Errorf("subnet pool %s: %w", x.group.SubnetPool, provider.ErrSubnetFull)
 }
 
 // askedFor reports whether a record's create may have been called already.

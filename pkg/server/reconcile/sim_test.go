@@ -61,7 +61,8 @@ func (m *misfortune) run(t *testing.T, seed uint64) {
 		Chances: []fake.Chance{
 			{Op: fake.OpCreate, Probability: 0.1, Fault: fake.Fault{Err: fake.ErrLost, Applied: true}},
 			{Op: fake.OpCreate, Probability: 0.1, Fault: fake.Fault{Err: fake.ErrLost}},
-			{Op: fake.OpCreate, Probability: 0.05, Fault: fake.Fault{Err: provider.ErrNoCapacity}},
+			{Op: fake.OpCreate, Probability: 0.03, Fault: fake.Fault{Err: provider.ErrSubnetFull}},
+			{Op: fake.OpCreate, Probability: 0.03, Fault: fake.Fault{Err: provider.ErrQuota}},
 			{Op: fake.OpCreate, Probability: 0.03, Fault: fake.Fault{Hang: true}},
 			{Probability: 0.05, Fault: fake.Fault{Err: fake.ErrLost}},
 		},

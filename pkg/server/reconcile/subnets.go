@@ -26,10 +26,11 @@ func refusalBackoff() retry.Backoff {
 // forgetRefusal is when a refusal says nothing about the next one any more.
 const forgetRefusal = 5 * time.Minute
 
-// The reasons of problems with subnets.
+// The reasons of problems with room.
 const (
-	ReasonCapacity = "NoCapacity"     // no subnet of a group's pool has room
-	ReasonSubnet   = "SubnetNotFound" // a subnet of a pool does not exist
+	ReasonSubnetFull = "SubnetFull"     // no subnet of a group's pool has a free address
+	ReasonQuota      = "QuotaUsedUp"    // the account or the zone has no more machines to give
+	ReasonSubnet     = "SubnetNotFound" // a subnet of a pool does not exist
 )
 
 // subnets is what is believed of the room in the provider's subnets. It is safe
@@ -46,7 +47,7 @@ type subnets struct {
 }
 
 func newSubnets(t *term) *subnets {
-	s := &subnets{term: t, asking: make(chan struct{}, 1), rooms: rooms{refused: map[site]refusal{}}, reported: map[string]bool{}}
+	s := &subnets{term: t, asking: make(chan struct{}, 1), rooms: rooms{refused: map[string]refusal{}}, reported: map[string]bool{}}
 	s.port, _ = t.cfg.Provider.(provider.SubnetCapacity)
 	return s
 }
@@ -57,11 +58,8 @@ type rooms struct {
 	// was asked about and does not exist has a negative number; one that
 	// nothing is known of is not there.
 	free    map[string]int
-	refused map[site]refusal
+	refused map[string]refusal
 }
-
-// site is where one type of machine may find no room although another does.
-type site struct{ subnet, instanceType string }
 
 type refusal struct {
 	at    time.Time
@@ -70,12 +68,12 @@ type refusal struct {
 	err   error
 }
 
-// choose returns the first subnet of a pool that is not known to be full for
-// this type of machine; when there is none, why each of them is not to be had.
-func (r rooms) choose(pool []string, instanceType string, now time.Time) (subnet string, full []string) {
+// choose returns the first subnet of a pool that is not known to be full; when
+// there is none, why each of them is not to be had.
+func (r rooms) choose(pool []string, now time.Time) (subnet string, full []string) {
 	for _, subnet := range pool {
 		free, known := r.free[subnet]
-		refusal, refused := r.refused[site{subnet, instanceType}]
+		refusal, refused := r.refused[subnet]
 		switch {
 		case refused && now.Before(refusal.until):
 			full = append(full, fmt.Sprintf("subnet %s: %v", subnet, refusal.err))
@@ -91,17 +89,17 @@ func (r rooms) choose(pool []string, instanceType string, now time.Time) (subnet
 }
 
 // place takes room for one machine in the first subnet of the group's pool that
-// has some. With none it fails with provider.ErrNoCapacity, naming the pool and
+// has some. With none it fails with provider.ErrSubnetFull, naming the pool and
 // each subnet. A group without subnets gets the empty one. The provider's word
 // is waited for only at first, and when there seems to be no room: an old word
 // that there is costs one refused create at most.
-func (s *subnets) place(ctx context.Context, g fleet.Group, instanceType string) (string, error) {
+func (s *subnets) place(ctx context.Context, g fleet.Group) (string, error) {
 	if len(g.Subnets) == 0 {
 		return "", nil
 	}
 	full := []string{"the provider was not asked yet"}
 	for _, last := range []bool{false, true} {
-		subnet, why, fresh := s.take(g.Subnets, instanceType, time.Now())
+		subnet, why, fresh := s.take(g.Subnets, time.Now())
 		if subnet != "" {
 			if !fresh {
 				s.workers.Go(func() { s.ask(ctx, g) })
@@ -119,19 +117,19 @@ func (s *subnets) place(ctx context.Context, g fleet.Group, instanceType string)
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	return "", fmt.Errorf("subnet pool %s: %w: %s", g.SubnetPool, provider.ErrNoCapacity, strings.Join(full, "; "))
+	return "", fmt.Errorf("subnet pool %s: %w: %s", g.SubnetPool, provider.ErrSubnetFull, strings.Join(full, "; "))
 }
 
 // take chooses a subnet and counts one address of it as taken. fresh is whether
 // asking the provider now would be too soon.
-func (s *subnets) take(pool []string, instanceType string, now time.Time) (subnet string, full []string, fresh bool) {
+func (s *subnets) take(pool []string, now time.Time) (subnet string, full []string, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fresh = s.port == nil || (!s.askedAt.IsZero() && now.Sub(s.askedAt) < hintFor)
 	if s.askedAt.IsZero() && !fresh {
 		return "", nil, false
 	}
-	subnet, full = s.rooms.choose(pool, instanceType, now)
+	subnet, full = s.rooms.choose(pool, now)
 	if s.rooms.free[subnet] > 0 {
 		s.rooms.free[subnet]--
 	}
@@ -139,7 +137,7 @@ func (s *subnets) take(pool []string, instanceType string, now time.Time) (subne
 }
 
 // refuse remembers that a create found no room.
-func (s *subnets) refuse(subnet, instanceType string, err error, now time.Time) {
+func (s *subnets) refuse(subnet string, err error, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for old, r := range s.rooms.refused {
@@ -147,19 +145,19 @@ func (s *subnets) refuse(subnet, instanceType string, err error, now time.Time) 
 			delete(s.rooms.refused, old)
 		}
 	}
-	r := s.rooms.refused[site{subnet, instanceType}]
+	r := s.rooms.refused[subnet]
 	if !now.Before(r.until) { // else it was asked before that one answered
 		r.times++
 	}
 	r.at, r.until, r.err = now, now.Add(refusalBackoff().Delay(r.times)), err
-	s.rooms.refused[site{subnet, instanceType}] = r
+	s.rooms.refused[subnet] = r
 }
 
 // accept forgets refusals where a create was not refused.
-func (s *subnets) accept(subnet, instanceType string) {
+func (s *subnets) accept(subnet string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.rooms.refused, site{subnet, instanceType})
+	delete(s.rooms.refused, subnet)
 }
 
 // ask asks the provider about the subnets of every group in one call, unless

@@ -64,7 +64,7 @@ func TestPoolWithoutRoomBacksOffAndRecovers(t *testing.T) {
 		if n := len(s.world.Calls(fake.OpCapacity)); n > 12 {
 			t.Errorf("%d questions for free addresses in five minutes", n)
 		}
-		problems := s.reported(reconcile.ReasonCapacity)
+		problems := s.reported(reconcile.ReasonSubnetFull)
 		if len(problems) == 0 || len(problems) > 30 || problems[0].Group != web {
 			t.Fatalf("problems: %v", problems)
 		}
@@ -84,7 +84,7 @@ func TestPoolWithoutRoomBacksOffAndRecovers(t *testing.T) {
 func TestHintsMayBeWrong(t *testing.T) {
 	bubble(t, fake.Config{Capacity: map[string]int{"subnet-a": 50, "subnet-b": 50}}, func(t *testing.T, s *shard) {
 		s.adjust = func(c *reconcile.Config) { c.CreateRate.Concurrency = 1 }
-		s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: provider.ErrNoCapacity})
+		s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: provider.ErrSubnetFull})
 		s.size(web, 4)
 		s.lead()
 		pass(10 * time.Second)
@@ -106,20 +106,32 @@ func TestHintsMayBeWrong(t *testing.T) {
 	})
 }
 
-// TestRefusalIsOfATypeOfMachine: one type that is sold out keeps no other out.
-func TestRefusalIsOfATypeOfMachine(t *testing.T) {
+// TestQuotaIsNotAMatterOfSubnets: where the zone or the account has nothing left
+// for one group, it backs off at once: no other subnet is asked, none is held to be
+// full, and its next attempt begins where this one did.
+func TestQuotaIsNotAMatterOfSubnets(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
-		s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: provider.ErrNoCapacity})
-		s.wanted.edit(web, func(g *fleet.Group) { g.InstanceType = "huge" })
+		s.world.FailNext(fake.OpCreate, 2, fake.Fault{Err: fmt.Errorf("%w: no more of type huge", provider.ErrQuota)})
 		s.size(web, 1)
 		s.lead()
-		pass(time.Second)
+		pass(2 * time.Second) // asked at once, and after one second
 		s.size(db, 1)
-		pass(5 * time.Second)
-		s.expectRunning(web, 1)
+		pass(time.Second)
 		s.expectRunning(db, 1)
-		if in := s.createsIn(); in["subnet-a"] != 2 || in["subnet-b"] != 1 {
+		if n := len(s.running(web)); n != 0 {
+			t.Errorf("%d running before the back-off is over: %s", n, s.dump())
+		}
+		pass(10 * time.Second)
+		s.expectRunning(web, 1)
+		if in := s.createsIn(); in["subnet-a"] != 4 || in["subnet-b"] != 0 {
 			t.Errorf("creates by subnet: %v", in)
+		}
+		problems := s.reported(reconcile.ReasonQuota)
+		if len(problems) != 2 || problems[0].Group != web || !strings.Contains(problems[0].Message, "no more of type huge") {
+			t.Errorf("problems: %v", problems)
+		}
+		if full := s.reported(reconcile.ReasonSubnetFull); len(full) != 0 {
+			t.Errorf("subnets are said to be full: %v", full)
 		}
 	})
 }
@@ -210,7 +222,7 @@ func TestNextSubnetIsRecordedBeforeItIsAsked(t *testing.T) {
 					failed = true
 					return applied, errStoreDown
 				}
-				s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: provider.ErrNoCapacity})
+				s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: provider.ErrSubnetFull})
 				s.size(web, 1)
 				s.lead()
 				for range 600 {
