@@ -28,7 +28,7 @@ func writeKit(ctx context.Context, path string, store object.Store, records []fl
 	if err != nil {
 		return err
 	}
-	sealed, err := openSecrets(store)
+	sealed, err := openSecrets(ctx, store)
 	if err != nil {
 		return err
 	}

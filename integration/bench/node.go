@@ -61,7 +61,7 @@ func getenv(name string) string {
 
 // trust makes, or opens, the cluster's CA and keys, as a server does.
 func trust(ctx context.Context, store object.Store) (secrets.Trust, error) {
-	sealed, err := openSecrets(store)
+	sealed, err := openSecrets(ctx, store)
 	if err != nil {
 		return secrets.Trust{}, err
 	}
@@ -70,12 +70,11 @@ func trust(ctx context.Context, store object.Store) (secrets.Trust, error) {
 	})
 }
 
-func openSecrets(store object.Store) (secrets.Secrets, error) {
-	return secrets.Open(secrets.Config{
+func openSecrets(ctx context.Context, store object.Store) (secrets.Secrets, error) {
+	return secrets.Open(ctx, secrets.Config{
 		Provider: secrets.ProviderObjectStorage, Prefix: "cluster/secret/",
 		Key:   secrets.KeySource{Provider: secrets.KeyFromEnv, Source: encryptionKeyEnv},
-		Store: store, Random: rand.Reader,
-		LookupEnv: func(name string) (string, bool) { v := getenv(name); return v, v != "" },
+		Store: store, Random: rand.Reader, Sources: secrets.LocalSources(getenv),
 	})
 }
 

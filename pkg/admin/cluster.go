@@ -48,11 +48,10 @@ func OpenCluster(
 	if err != nil {
 		return nil, err
 	}
-	sealed, err := secrets.Open(secrets.Config{
+	sealed, err := secrets.Open(ctx, secrets.Config{
 		Provider: c.SecretsProvider, Prefix: c.SecretsPrefix,
 		Key:   secrets.KeySource{Provider: c.KeyProvider, Source: c.KeySource},
-		Store: store, Random: random,
-		LookupEnv: func(name string) (string, bool) { v := getenv(name); return v, v != "" },
+		Store: store, Random: random, Sources: secrets.LocalSources(getenv),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the cluster's secrets: %w", err)

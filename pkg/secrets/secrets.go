@@ -73,13 +73,14 @@ type Config struct {
 	Key      KeySource
 	OldKeys  []KeySource // decrypt only
 
-	Store     object.Store
-	Random    io.Reader // for the nonces; safe for concurrent use
-	LookupEnv func(string) (string, bool)
+	Store   object.Store
+	Random  io.Reader // for the nonces; safe for concurrent use
+	Sources Sources   // that the keys are read from
 }
 
-// Open reads the encryption keys, once, and returns the secrets of the provider.
-func Open(cfg Config) (Secrets, error) {
+// Open reads the encryption keys, once, and returns the secrets of the provider. The
+// error names the field that is wrong, as the config has it.
+func Open(ctx context.Context, cfg Config) (Secrets, error) {
 	switch cfg.Provider {
 	case ProviderObjectStorage:
 	case providerAWSSecrets, providerAWSParameters:
@@ -87,13 +88,13 @@ func Open(cfg Config) (Secrets, error) {
 	default:
 		return nil, fmt.Errorf("open secrets: unknown provider %.80q: want %s", cfg.Provider, ProviderObjectStorage)
 	}
-	current, err := LoadKey(cfg.Key, cfg.LookupEnv)
+	current, err := LoadKey(ctx, cfg.Key, cfg.Sources)
 	if err != nil {
 		return nil, fmt.Errorf("open secrets: encryption_key: %w", err)
 	}
 	old := make([]Key, 0, len(cfg.OldKeys))
 	for i, source := range cfg.OldKeys {
-		key, err := LoadKey(source, cfg.LookupEnv)
+		key, err := LoadKey(ctx, source, cfg.Sources)
 		if err != nil {
 			return nil, fmt.Errorf("open secrets: old_encryption_keys[%d]: %w", i, err)
 		}

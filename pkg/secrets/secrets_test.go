@@ -38,14 +38,14 @@ func seeded(n uint64) io.Reader {
 	return rand.NewChaCha8(seed)
 }
 
-func env(values map[string]string) func(string) (string, bool) {
-	return func(name string) (string, bool) { v, ok := values[name]; return v, ok }
+func env(values map[string]string) secrets.Sources {
+	return secrets.LocalSources(func(name string) string { return values[name] })
 }
 
 func loadKey(t testing.TB, value string) secrets.Key {
 	t.Helper()
 	name := "KEY_" + value[:1]
-	key, err := secrets.LoadKey(secrets.KeySource{Provider: "env", Source: name}, env(map[string]string{name: value}))
+	key, err := secrets.LoadKey(t.Context(), secrets.KeySource{Provider: "env", Source: name}, env(map[string]string{name: value}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,8 +241,8 @@ func TestEncryptionKeys(t *testing.T) {
 		"file":                   {file("good", keyA), nil, ""},
 		"file, newline":          {file("line", keyA+"\n"), nil, ""},
 		"file, 32nd a newline":   {file("binary", keyA[:31]+"\n"), nil, ""},
-		"variable not set":       {variable("NONE"), secrets.ErrKey, "variable NONE is not set"},
-		"variable empty":         {variable("EMPTY"), secrets.ErrKey, "env EMPTY holds 0 bytes"},
+		"variable not set":       {variable("NONE"), secrets.ErrKey, "env NONE: the environment variable is not set"},
+		"variable empty":         {variable("EMPTY"), secrets.ErrKey, "env EMPTY: the environment variable is not set"},
 		"variable short":         {variable("SHORT"), secrets.ErrKey, "env SHORT holds 31 bytes, want exactly 32"},
 		"variable with newline":  {variable("LINE"), secrets.ErrKey, "33 bytes"},
 		"variable long":          {variable("LONG"), secrets.ErrKey, "64 bytes"},
@@ -260,7 +260,7 @@ func TestEncryptionKeys(t *testing.T) {
 		"AWS parameters":         {secrets.KeySource{Provider: "aws-parameter-store", Source: "x"}, secrets.ErrUnsupported, "want env or file"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			key, err := secrets.LoadKey(c.source, lookup)
+			key, err := secrets.LoadKey(t.Context(), c.source, lookup)
 			if !errors.Is(err, c.want) || (err != nil && !strings.Contains(err.Error(), c.text)) {
 				t.Fatalf("got %v, want %v with %q", err, c.want, c.text)
 			}
@@ -272,16 +272,57 @@ func TestEncryptionKeys(t *testing.T) {
 	}
 }
 
+// TestKeyFromElsewhere: a source of another kind is asked by its name in the
+// config; what it says is told with its name, and one that hangs is left behind.
+func TestKeyFromElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sources := secrets.Sources{"vault": func(ctx context.Context, name string) ([]byte, error) {
+			switch name {
+			case "good":
+				return []byte(keyA), nil
+			case "hangs":
+				time.Sleep(time.Hour)
+				return []byte(keyA), nil
+			case "patient":
+				<-ctx.Done()
+				return nil, ctx.Err()
+			default:
+				return nil, errors.New("access denied")
+			}
+		}}
+		for name, want := range map[string]string{
+			"good": "", "refused": "vault refused: access denied", "hangs": "vault hangs: no answer within 10s", "patient": "vault patient: ",
+		} {
+			began := time.Now()
+			_, err := secrets.LoadKey(t.Context(), secrets.KeySource{Provider: "vault", Source: name}, sources)
+			if (err == nil) != (want == "") || err != nil && (!errors.Is(err, secrets.ErrKey) || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s: %v, want %q", name, err, want)
+			}
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("%s: it took %s", name, took)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := secrets.LoadKey(ctx, secrets.KeySource{Provider: "vault", Source: "hangs"}, sources)
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("a caller that gives up: %v after %s", err, time.Since(began))
+		}
+		time.Sleep(2 * time.Hour) // those that were left behind end
+	})
+}
+
 func TestOpen(t *testing.T) {
 	store := mem.New(mem.Config{})
 	good := secrets.Config{
 		Provider: "object-storage", Prefix: prefix, Store: store, Random: seeded(1),
-		Key:       secrets.KeySource{Provider: "env", Source: "NEW"},
-		OldKeys:   []secrets.KeySource{{Provider: "env", Source: "OLD"}},
-		LookupEnv: env(map[string]string{"NEW": keyB, "OLD": keyA}),
+		Key:     secrets.KeySource{Provider: "env", Source: "NEW"},
+		OldKeys: []secrets.KeySource{{Provider: "env", Source: "OLD"}},
+		Sources: env(map[string]string{"NEW": keyB, "OLD": keyA}),
 	}
 	create(t, sealed(t, store, 2, keyA), "x", "value", true)
-	s, err := secrets.Open(good)
+	s, err := secrets.Open(t.Context(), good)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,14 +334,14 @@ func TestOpen(t *testing.T) {
 		"AWS secrets":    {func(c *secrets.Config) { c.Provider = "aws-secrets-manager" }, "not supported by this build: want object-storage"},
 		"AWS parameters": {func(c *secrets.Config) { c.Provider = "aws-parameter-store" }, "not supported by this build: want object-storage"},
 		"no provider":    {func(c *secrets.Config) { c.Provider = "" }, `unknown provider ""`},
-		"no key":         {func(c *secrets.Config) { c.Key.Source = "NONE" }, "encryption_key: bad encryption key: environment variable NONE"},
+		"no key":         {func(c *secrets.Config) { c.Key.Source = "NONE" }, "encryption_key: bad encryption key: env NONE: the environment variable is not set"},
 		"no old key": {func(c *secrets.Config) { c.OldKeys = []secrets.KeySource{{Provider: "env", Source: "NONE"}} },
 			"old_encryption_keys[0]: "},
 		"no prefix": {func(c *secrets.Config) { c.Prefix = "" }, "prefix"},
 	} {
 		cfg := good
 		c.change(&cfg)
-		if _, err := secrets.Open(cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := secrets.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want an error with %q", name, err, c.want)
 		}
 	}

@@ -109,7 +109,7 @@ func (p *process) awaitReason(texts ...string) {
 // refused for as long as the process lives, and nothing is written.
 func TestBootNeedsTheEncryptionKey(t *testing.T) {
 	for name, c := range map[string]struct{ key, says string }{
-		"missing": {"", "NSTANCE_ENCRYPTION_KEY is not set"},
+		"missing": {"", "env NSTANCE_ENCRYPTION_KEY: the environment variable is not set"},
 		"short":   {"short", "holds 5 bytes, want exactly 32"},
 		"long":    {encryptionKey + "x", "holds 33 bytes, want exactly 32"},
 	} {

@@ -126,9 +126,9 @@ func (s *site) keys(prefix string) []string {
 // trust is the cluster's, as any administrator can read it.
 func (s *site) trust() secrets.Trust {
 	s.t.Helper()
-	sealed, err := secrets.Open(secrets.Config{
+	sealed, err := secrets.Open(context.Background(), secrets.Config{
 		Provider: "object-storage", Prefix: "cluster/secret/", Key: secrets.KeySource{Provider: "env", Source: "K"},
-		Store: s.inner, Random: rand.Reader, LookupEnv: func(string) (string, bool) { return encryptionKey, true },
+		Store: s.inner, Random: rand.Reader, Sources: secrets.LocalSources(func(string) string { return encryptionKey }),
 	})
 	if err != nil {
 		s.t.Fatal(err)

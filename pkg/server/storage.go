@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/bucket"
@@ -16,14 +18,13 @@ func openStore(cfg Config) (object.Store, error) {
 }
 
 // openSecrets opens the cluster's secrets as its config says.
-func openSecrets(c config.Secrets, store object.Store, cfg Config) (secrets.Secrets, error) {
+func openSecrets(ctx context.Context, c config.Secrets, store object.Store, cfg Config) (secrets.Secrets, error) {
 	out := secrets.Config{
 		Provider: c.Provider, Prefix: c.Prefix, Key: secrets.KeySource(c.EncryptionKey),
-		Store: store, Random: cfg.Random,
-		LookupEnv: func(name string) (string, bool) { v := cfg.Getenv(name); return v, v != "" },
+		Store: store, Random: cfg.Random, Sources: secrets.LocalSources(cfg.Getenv),
 	}
 	for _, k := range c.OldEncryptionKeys {
 		out.OldKeys = append(out.OldKeys, secrets.KeySource(k))
 	}
-	return secrets.Open(out)
+	return secrets.Open(ctx, out)
 }

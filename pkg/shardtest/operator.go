@@ -66,9 +66,9 @@ func (o *operator) connect(ctx context.Context) error {
 	if o.client != nil {
 		return nil
 	}
-	sealed, err := secrets.Open(secrets.Config{
+	sealed, err := secrets.Open(ctx, secrets.Config{
 		Provider: "object-storage", Prefix: "cluster/secret/", Key: secrets.KeySource{Provider: "env", Source: "K"},
-		Store: o.shard.mem, Random: o.rand, LookupEnv: func(string) (string, bool) { return encryptionKey, true },
+		Store: o.shard.mem, Random: o.rand, Sources: secrets.LocalSources(func(string) string { return encryptionKey }),
 	})
 	if err != nil {
 		return err

@@ -73,7 +73,7 @@ func TestClusterNonceRefusals(t *testing.T) {
 	}
 	c.run("cluster", "nonce", "--cluster-id", "other").want(t, cli.ExitFailed, `"other"`, `"example"`)
 	c.run("cluster", "nonce", "--storage-provider", "ftp").want(t, cli.ExitFailed, `storage-provider: "ftp"`)
-	c.run("cluster", "nonce", "--key-source", "NOWHERE").want(t, cli.ExitFailed, "NOWHERE is not set")
+	c.run("cluster", "nonce", "--key-source", "NOWHERE").want(t, cli.ExitFailed, "env NOWHERE: the environment variable is not set")
 	c.env["NSTANCE_ENCRYPTION_KEY"] = "short"
 	c.run("cluster", "nonce").want(t, cli.ExitFailed, "32")
 	c.env["NSTANCE_ENCRYPTION_KEY"] = strings.ToUpper(encryptionKey)
@@ -166,9 +166,9 @@ func TestSecretPut(t *testing.T) {
 		if err != nil || strings.Contains(string(o.Body), value) {
 			t.Errorf("stored %q, %v", o.Body, err)
 		}
-		sealed, err := secrets.Open(secrets.Config{
+		sealed, err := secrets.Open(t.Context(), secrets.Config{
 			Provider: "object-storage", Prefix: "cluster/secret/", Key: secrets.KeySource{Provider: "env", Source: "K"},
-			Store: c.store, Random: rand.Reader, LookupEnv: func(string) (string, bool) { return encryptionKey, true },
+			Store: c.store, Random: rand.Reader, Sources: secrets.LocalSources(func(string) string { return encryptionKey }),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -51,9 +51,9 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c.store = store
-	sealed, err := secrets.Open(secrets.Config{
+	sealed, err := secrets.Open(t.Context(), secrets.Config{
 		Provider: "object-storage", Prefix: "cluster/secret/", Key: secrets.KeySource{Provider: "env", Source: "K"},
-		Store: store, Random: rand.Reader, LookupEnv: func(string) (string, bool) { return encryptionKey, true },
+		Store: store, Random: rand.Reader, Sources: secrets.LocalSources(func(string) string { return encryptionKey }),
 	})
 	if err != nil {
 		t.Fatal(err)
