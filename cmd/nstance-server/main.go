@@ -62,6 +62,8 @@ func command() *cobra.Command {
 		"bucket, or a directory for dir (NSTANCE_STORAGE_BUCKET)")
 	f.StringVar(&cfg.CacheDir, "cache-dir", "cache", "folder of the cache; may be deleted at any time")
 	f.StringVar(&cfg.AdvertiseHost, "advertise-host", "", "address that others reach this server at (default: the primary interface's)")
+	f.StringVar(&cfg.Self, "self", "",
+		"what the provider calls the machine that this server runs on, which it moves the leader's address to (default: it finds out)")
 	f.StringVar(&cfg.Bind.Health, "health-addr", "",
 		"health endpoint, instead of the config's (before the config is known: "+server.DefaultHealthAddr+")")
 	f.StringVar(&cfg.Bind.Election, "election-addr", "", "peer endpoint, instead of the config's")

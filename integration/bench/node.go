@@ -9,7 +9,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/retry"
@@ -35,7 +34,7 @@ func (n node) run(ctx context.Context) error {
 	return server.Run(ctx, server.Config{
 		Shard: shardID, ID: n.ID, CacheDir: n.CacheDir, AdvertiseHost: loopback, Bind: n.Addrs, Version: "bench",
 		Store:        n.Store,
-		OpenProvider: func(provider.Scope, config.Provider) (provider.Provider, error) { return n.Provider, nil },
+		OpenProvider: func(server.Opening) (provider.Provider, error) { return n.Provider, nil },
 		Getenv:       getenv, Now: time.Now, Random: rand.Reader, Logger: n.Logger,
 	})
 }

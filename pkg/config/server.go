@@ -52,7 +52,8 @@ type Addrs struct {
 }
 
 // LeaderNetwork is the fixed address that follows the leader. Empty: there is
-// none.
+// none. InterfaceID is what has it at the provider, which then moves it; without
+// one somebody else does.
 type LeaderNetwork struct {
 	IPv4        string `json:"ipv4,omitempty"`
 	IPv6        string `json:"ipv6,omitempty"`

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
@@ -145,8 +144,8 @@ func TestProviderWithoutTheOptionalParts(t *testing.T) {
 	s.config["GROUPS"] = strings.Replace(s.config["GROUPS"], `{{ index .Image \"os\" }}`, `{{ index .Image \"saved\" }}`, 1)
 	s.putConfig(shardID)
 	p := s.start(func(c *server.Config) {
-		c.OpenProvider = func(scope provider.Scope, _ config.Provider) (provider.Provider, error) {
-			return struct{ provider.Provider }{s.world.Open(scope, "a")}, nil
+		c.OpenProvider = func(o server.Opening) (provider.Provider, error) {
+			return struct{ provider.Provider }{s.world.Open(o.Scope, "a")}, nil
 		}
 	})
 	s.populate(p)

@@ -13,7 +13,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/bucket"
@@ -31,6 +30,9 @@ type Config struct {
 	StorageBucket   string // a bucket's name, or a directory
 	CacheDir        string // empty: no cache of records; only together with Store
 	AdvertiseHost   string // empty: the primary interface's address
+	// Self is what the provider calls the machine that this server runs on, such as a
+	// container; empty: the provider finds out.
+	Self string
 	// Bind overrides the addresses of the shard's config, so that several servers
 	// of a shard can share a host. Port 0 is any free one; the log says which.
 	Bind Endpoints
@@ -46,7 +48,7 @@ type Config struct {
 	// Store and OpenProvider stand in for what the flags and the shard's config
 	// name, in tests and simulations; nil: the real ones.
 	Store        object.Store
-	OpenProvider func(provider.Scope, config.Provider) (provider.Provider, error)
+	OpenProvider func(Opening) (provider.Provider, error)
 	Times        Times
 	// Listen and Dial stand in for TCP in simulations; nil: TCP. Listen opens an
 	// address of this server; connections over the service's limits are closed

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
@@ -159,8 +158,8 @@ func (s *site) start(tweaks ...func(*server.Config)) *process {
 		Shard: shardID, ID: "a", CacheDir: s.t.TempDir(), AdvertiseHost: "127.0.0.1",
 		Bind:  server.Endpoints{Health: "127.0.0.1:0"},
 		Store: s.store, Times: server.Times{BootRetry: 20 * time.Millisecond},
-		OpenProvider: func(scope provider.Scope, _ config.Provider) (provider.Provider, error) {
-			return s.world.Open(scope, "a"), nil
+		OpenProvider: func(o server.Opening) (provider.Provider, error) {
+			return s.world.Open(o.Scope, "a"), nil
 		},
 		Getenv: env(map[string]string{"NSTANCE_ENCRYPTION_KEY": encryptionKey}),
 		Now:    time.Now, Random: rand.Reader, Logger: slog.New(p.log),

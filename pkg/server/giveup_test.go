@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
@@ -33,8 +32,8 @@ func (p unlisted) List(ctx context.Context) ([]provider.VM, error) {
 // listsUnless has the provider list for a server while fails is false.
 func (s *site) listsUnless(fails *atomic.Bool) func(*server.Config) {
 	return func(c *server.Config) {
-		c.OpenProvider = func(scope provider.Scope, _ config.Provider) (provider.Provider, error) {
-			return unlisted{s.world.Open(scope, c.ID), fails}, nil
+		c.OpenProvider = func(o server.Opening) (provider.Provider, error) {
+			return unlisted{s.world.Open(o.Scope, c.ID), fails}, nil
 		}
 	}
 }

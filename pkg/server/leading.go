@@ -55,7 +55,7 @@ func (s *Server) lead(ctx context.Context, fence *election.Term) error {
 func (s *Server) leaderConfig(fence *election.Term) leader.Config {
 	return leader.Config{
 		Fence: fence, Ledger: s.ledger, Static: s.static, Boot: s.boot, Writer: s.holder, Store: s.store, Operators: s.bare,
-		Provider: s.provider.Provider, Network: s.provider.network, Listing: s.listing,
+		Provider: s.provider.Provider, Listing: s.listing,
 		Secrets: s.trust.sealed, CA: s.trust.CA, Bundle: s.trust.bundle, NonceKey: s.trust.NonceKey,
 		Instances: s.addresses.instances, OperatorAddr: s.addresses.advertised.Operator,
 		Running: s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text }, Cut: s.services.agents.Cut,

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/provider"
@@ -9,30 +10,27 @@ import (
 	"github.com/nstance/nstance/pkg/provider/process"
 )
 
-// openedProvider is a provider, and the part of it that moves the leader's address
-// where it has one.
+// Opening says what a provider is opened for.
+type Opening struct {
+	Scope    provider.Scope
+	Provider config.Provider
+	Leader   config.LeaderNetwork // the address that is to follow the leader; zero: none
+	Self     string               // what the provider calls the machine that this server runs on; empty: it has to find out
+}
+
+// openedProvider is the provider of this process.
 type openedProvider struct {
 	provider.Provider
-	network provider.LeaderNetwork // nil: no address follows the leader
 }
 
 // open opens the provider that the config names.
-func (p *openedProvider) open(cfg Config, shard *config.Shard) error {
+func (p *openedProvider) open(cfg Config, shard *config.Shard) (err error) {
 	p.close() // an attempt's before
-	opened, err := newProvider(cfg, provider.Scope{ClusterID: shard.Cluster.ID, Shard: cfg.Shard}, shard.Server.Provider)
-	if err != nil {
-		return err
-	}
-	p.Provider = opened
-	switch opened := opened.(type) {
-	case provider.LeaderNetwork:
-		p.network = opened
-	case *docker.Provider:
-		if n, ok := opened.LeaderNetwork(); ok {
-			p.network = n
-		}
-	}
-	return nil
+	p.Provider, err = newProvider(cfg, Opening{
+		Scope:    provider.Scope{ClusterID: shard.Cluster.ID, Shard: cfg.Shard},
+		Provider: shard.Server.Provider, Leader: shard.Server.LeaderNetwork, Self: cfg.Self,
+	})
+	return err
 }
 
 // close lets go of what the provider holds; instances live on.
@@ -43,38 +41,62 @@ func (p *openedProvider) close() {
 	*p = openedProvider{}
 }
 
-func newProvider(cfg Config, scope provider.Scope, c config.Provider) (provider.Provider, error) {
+func newProvider(cfg Config, o Opening) (provider.Provider, error) {
 	if cfg.OpenProvider != nil {
-		return cfg.OpenProvider(scope, c)
+		return cfg.OpenProvider(o)
 	}
-	switch c.Kind {
+	switch o.Provider.Kind {
 	case config.ProviderProcess:
-		pc, err := process.Default(scope, cfg.Logger).WithOptions(c.Options)
+		pc, err := process.Default(o.Scope, cfg.Logger).WithOptions(o.Provider.Options)
 		if err != nil {
 			return nil, fmt.Errorf("server.provider: %w", err)
 		}
 		return process.New(pc)
 	case config.ProviderDocker:
-		dc, err := docker.Default(scope, cfg.Logger).WithOptions(c.Options)
+		dc, err := docker.Default(o.Scope, cfg.Logger).WithOptions(o.Provider.Options)
 		if err != nil {
 			return nil, fmt.Errorf("server.provider: %w", err)
 		}
+		dc.Leader = o.dockerLeader()
 		return docker.New(dc)
 	default:
-		return nil, checkProvider(c).Err()
+		return nil, checkProvider(config.Server{Provider: o.Provider}).Err()
 	}
 }
 
-// checkProvider reports that a config names a provider that this build does not
-// have.
-func checkProvider(c config.Provider) config.Problems {
-	if c.Kind == config.ProviderProcess || c.Kind == config.ProviderDocker {
+// dockerLeader is the network that the leader's address is of; nil when the config
+// names none, and the address, if there is one, is moved by somebody else.
+func (o Opening) dockerLeader() *docker.Leader {
+	if o.Leader.InterfaceID == "" {
 		return nil
 	}
-	return config.Problems{{
-		Path:    "server.provider.kind",
-		Message: fmt.Sprintf("%q is not part of this build (have: %s, %s)", c.Kind, config.ProviderDocker, config.ProviderProcess),
-	}}
+	addr, _ := netip.ParseAddr(o.Leader.IPv4) // one that is none is refused when the provider is made
+	return &docker.Leader{Network: o.Leader.InterfaceID, IPv4: addr, Self: o.Self}
+}
+
+// checkProvider reports what this build, or the provider, can't do of what a config
+// asks for.
+func checkProvider(s config.Server) (problems config.Problems) {
+	bad := func(path, message string) { problems = append(problems, config.Problem{Path: path, Message: message}) }
+	kind := s.Provider.Kind
+	if kind != config.ProviderProcess && kind != config.ProviderDocker {
+		bad("server.provider.kind", fmt.Sprintf("%q is not part of this build (have: %s, %s)", kind, config.ProviderDocker, config.ProviderProcess))
+	}
+	if s.LeaderNetwork.InterfaceID == "" {
+		return problems
+	}
+	switch kind {
+	case config.ProviderProcess:
+		bad("server.leader_network.interface_id", "the provider process moves no address: remove it")
+	case config.ProviderDocker:
+		if s.LeaderNetwork.IPv6 != "" {
+			bad("server.leader_network.ipv6", "the provider docker moves an IPv4 address only: remove it")
+		}
+		if s.LeaderNetwork.IPv4 == "" {
+			bad("server.leader_network.ipv4", "required beside interface_id with the provider docker")
+		}
+	}
+	return problems
 }
 
 // checkShard is what parsing can't know of a config.
@@ -82,5 +104,5 @@ func (c Config) checkShard(shard *config.Shard) error {
 	if c.OpenProvider != nil {
 		return nil
 	}
-	return checkProvider(shard.Server.Provider).Err()
+	return checkProvider(shard.Server).Err()
 }

@@ -21,7 +21,7 @@ func Validate(ctx context.Context, cfg Config, args []string, out io.Writer) err
 	}
 	shard, err := config.Parse(body)
 	if err == nil {
-		err = checkProvider(shard.Server.Provider).Err()
+		err = cfg.checkShard(shard)
 	}
 	if err != nil {
 		return fmt.Errorf("%s is not valid:\n%w", name, err)

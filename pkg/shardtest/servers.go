@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/provider"
 	nstanceserver "github.com/nstance/nstance/pkg/server"
 )
@@ -97,8 +96,8 @@ func (v *server) config(name string, l *life, host *Host) nstanceserver.Config {
 		Shard: shardID, ID: name, AdvertiseHost: v.addr, Version: "sim",
 		InstanceRegistrationAddrs: registration, InstanceAgentAddrs: agent,
 		Store: mortalStore{s.store, l},
-		OpenProvider: func(scope provider.Scope, _ config.Provider) (provider.Provider, error) {
-			return mortalProvider{s.world.Open(scope, name), l, s.book, s.world, name}, nil
+		OpenProvider: func(o nstanceserver.Opening) (provider.Provider, error) {
+			return mortalProvider{s.world.Open(o.Scope, name), l, s.book, s.world, name}, nil
 		},
 		Listen: host.Listen, Dial: host.Dial,
 		Getenv: getenv, Now: time.Now, Random: s.random(name),

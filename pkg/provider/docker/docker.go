@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"regexp"
 
 	"github.com/docker/docker/client"
@@ -64,9 +65,9 @@ type Config struct {
 // The network is the address's own: a server that leads has no other address
 // there.
 type Leader struct {
-	Network string     `json:"network"`
-	IPv4    netip.Addr `json:"ipv4"`
-	Self    string     `json:"self"` // this server's container, by name or id
+	Network string
+	IPv4    netip.Addr
+	Self    string // this server's container, by name or id; empty: the host's name, which in a container is its id
 }
 
 // Default returns the settings that an empty options object stands for.
@@ -80,12 +81,11 @@ type options struct {
 	Image   string            `json:"image"`
 	Network string            `json:"network"`
 	Env     map[string]string `json:"env"`
-	Leader  map[string]any    `json:"leader"`
 }
 
 // WithOptions returns cfg with the options of the shard's config on top: host,
-// image, network, env (an object of strings), and leader (an object of network,
-// ipv4 and self). Anything else is an error that names it.
+// image, network, and env (an object of strings). Anything else is an error that
+// names it.
 func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	o := options{Host: cfg.Host, Image: cfg.Image, Network: cfg.Network}
 	if err := provider.Decode("options", values, &o); err != nil {
@@ -94,12 +94,6 @@ func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	cfg.Host, cfg.Image, cfg.Network = o.Host, o.Image, o.Network
 	if o.Env != nil {
 		cfg.Env = o.Env
-	}
-	if o.Leader != nil {
-		cfg.Leader = &Leader{}
-		if err := provider.Decode("options.leader", o.Leader, cfg.Leader); err != nil {
-			return Config{}, err
-		}
 	}
 	return cfg, nil
 }
@@ -114,13 +108,10 @@ func (cfg Config) Validate() error {
 	problems = append(problems, provider.CheckEnvironment("options.env", cfg.Env))
 	if l := cfg.Leader; l != nil {
 		if l.Network == "" {
-			bad("options.leader.network is empty: want a user-defined network")
+			bad("leader_network.interface_id is empty: want a user-defined network")
 		}
 		if !l.IPv4.Is4() {
-			bad("options.leader.ipv4 is %q: want an IPv4 address", l.IPv4)
-		}
-		if l.Self == "" {
-			bad("options.leader.self is empty: want this server's container, by name or id")
+			bad("leader_network.ipv4 is %q: want an IPv4 address, which is all that can be moved here", l.IPv4)
 		}
 	}
 	if cfg.Logger == nil {
@@ -135,8 +126,9 @@ func (cfg Config) Validate() error {
 // Provider makes containers. It is safe for concurrent use, also beside other
 // Providers of the same engine.
 type Provider struct {
-	cfg Config
-	api *client.Client
+	cfg    Config
+	api    *client.Client
+	leader *leaderNetwork // nil: no address to move
 }
 
 var (
@@ -153,7 +145,14 @@ func New(cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the docker provider: %w", err)
 	}
-	return &Provider{cfg: cfg, api: api}, nil
+	p := &Provider{cfg: cfg, api: api}
+	if cfg.Leader != nil {
+		p.leader = &leaderNetwork{p: p, l: *cfg.Leader}
+		if p.leader.l.Self == "" {
+			p.leader.l.Self, err = os.Hostname()
+		}
+	}
+	return p, err
 }
 
 // Close gives up the connections to the engine. Containers live on. It may be

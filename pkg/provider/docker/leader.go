@@ -14,22 +14,19 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// LeaderNetwork moves the leader's address between the containers of a shard's
+// leaderNetwork moves the leader's address between the containers of a shard's
 // servers: to hold it is to be connected to the network with it.
-type LeaderNetwork struct {
+type leaderNetwork struct {
 	p *Provider
 	l Leader
 }
 
-var _ provider.LeaderNetwork = (*LeaderNetwork)(nil)
+var _ provider.LeaderNetwork = (*leaderNetwork)(nil)
 
-// LeaderNetwork returns what moves the leader's address; ok is false when the
-// options name none.
-func (p *Provider) LeaderNetwork() (ln *LeaderNetwork, ok bool) {
-	if p.cfg.Leader == nil {
-		return nil, false
-	}
-	return &LeaderNetwork{p: p, l: *p.cfg.Leader}, true
+// LeaderNetwork returns what moves the leader's address; ok is false when there is
+// none to move.
+func (p *Provider) LeaderNetwork() (ln provider.LeaderNetwork, ok bool) {
+	return p.leader, p.leader != nil
 }
 
 // ServerLabels are the labels that a server's container needs for its shard's
@@ -39,21 +36,30 @@ func ServerLabels(scope provider.Scope) map[string]string {
 }
 
 // Check implements provider.LeaderNetwork.
-func (n *LeaderNetwork) Check(ctx context.Context) (bool, error) {
+func (n *leaderNetwork) Check(ctx context.Context) (bool, error) {
+	self, err := n.self(ctx)
+	return err == nil && n.holds(self.NetworkSettings.Networks), err
+}
+
+// self is the container that this server runs in.
+func (n *leaderNetwork) self(ctx context.Context) (container.InspectResponse, error) {
 	self, err := n.p.api.ContainerInspect(ctx, n.l.Self)
-	if err != nil {
-		return false, fmt.Errorf("inspect server container %s: %w", n.l.Self, err)
+	if errdefs.IsNotFound(err) {
+		return self, fmt.Errorf("%w: this server's container is not %.80q: name it with --self", provider.ErrInvalid, n.l.Self)
 	}
-	return n.holds(self.NetworkSettings.Networks), nil
+	if err != nil {
+		return self, fmt.Errorf("inspect server container %s: %w", n.l.Self, err)
+	}
+	return self, nil
 }
 
 // Assign implements provider.LeaderNetwork. It disconnects whichever container
 // of this shard's servers has the address, dead ones included, since those would
 // take it back when they are started again; any other holder is an error.
-func (n *LeaderNetwork) Assign(ctx context.Context) error {
-	self, err := n.p.api.ContainerInspect(ctx, n.l.Self)
+func (n *leaderNetwork) Assign(ctx context.Context) error {
+	self, err := n.self(ctx)
 	if err != nil {
-		return fmt.Errorf("inspect server container %s: %w", n.l.Self, err)
+		return err
 	}
 	if n.holds(self.NetworkSettings.Networks) {
 		return nil
@@ -79,7 +85,7 @@ func (n *LeaderNetwork) Assign(ctx context.Context) error {
 }
 
 // evict takes the address from whoever has it.
-func (n *LeaderNetwork) evict(ctx context.Context, self string) error {
+func (n *leaderNetwork) evict(ctx context.Context, self string) error {
 	on, err := n.p.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("network", n.l.Network))})
 	if err != nil {
 		return fmt.Errorf("list containers of network %s: %w", n.l.Network, err)
@@ -99,7 +105,7 @@ func (n *LeaderNetwork) evict(ctx context.Context, self string) error {
 	return nil
 }
 
-func (n *LeaderNetwork) disconnect(ctx context.Context, id string) error {
+func (n *leaderNetwork) disconnect(ctx context.Context, id string) error {
 	if err := provider.Permit(ctx); err != nil {
 		return err
 	}
@@ -110,7 +116,7 @@ func (n *LeaderNetwork) disconnect(ctx context.Context, id string) error {
 	return nil
 }
 
-func (n *LeaderNetwork) ours(labels map[string]string) bool {
+func (n *leaderNetwork) ours(labels map[string]string) bool {
 	for name, want := range ServerLabels(n.p.cfg.Scope) {
 		if labels[name] != want {
 			return false
@@ -120,18 +126,18 @@ func (n *LeaderNetwork) ours(labels map[string]string) bool {
 }
 
 // holds reports whether a container has the address now.
-func (n *LeaderNetwork) holds(networks map[string]*network.EndpointSettings) bool {
+func (n *leaderNetwork) holds(networks map[string]*network.EndpointSettings) bool {
 	e, ok := networks[n.l.Network]
 	return ok && n.same(e.IPAddress)
 }
 
 // claims reports whether it has the address, or will when it is started.
-func (n *LeaderNetwork) claims(networks map[string]*network.EndpointSettings) bool {
+func (n *leaderNetwork) claims(networks map[string]*network.EndpointSettings) bool {
 	e, ok := networks[n.l.Network]
 	return ok && (n.same(e.IPAddress) || e.IPAMConfig != nil && n.same(e.IPAMConfig.IPv4Address))
 }
 
-func (n *LeaderNetwork) same(text string) bool {
+func (n *leaderNetwork) same(text string) bool {
 	addr, err := netip.ParseAddr(text)
 	return err == nil && addr == n.l.IPv4
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"testing"
@@ -23,7 +24,7 @@ func TestLeaderNetwork(t *testing.T) {
 	scope := provider.Scope{ClusterID: newCluster(t, e), Shard: "s"}
 	name := newNetwork(t, e, scope)
 	address := leaderAddress(t, e, name)
-	server := func(labels map[string]string) (id string, ln *docker.LeaderNetwork) {
+	server := func(labels map[string]string) (id string, ln provider.LeaderNetwork) {
 		c, err := e.api.ContainerCreate(t.Context(), &container.Config{Image: e.image, Labels: labels}, nil, nil, nil, "")
 		if err != nil {
 			t.Fatal(err)
@@ -34,23 +35,17 @@ func TestLeaderNetwork(t *testing.T) {
 		if err := e.api.ContainerStart(t.Context(), c.ID, container.StartOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		ln, ok := open(t, e, scope, map[string]any{
-			"leader": map[string]any{"network": name, "ipv4": address.String(), "self": c.ID},
-		}).LeaderNetwork()
-		if !ok {
-			t.Fatal("no leader network although the options name one")
-		}
-		return c.ID, ln
+		return c.ID, leaderOf(t, e, docker.Leader{Network: name, IPv4: address, Self: c.ID}, scope)
 	}
 	idA, a := server(docker.ServerLabels(scope))
 	_, b := server(docker.ServerLabels(scope))
-	holds := func(ln *docker.LeaderNetwork, want bool) {
+	holds := func(ln provider.LeaderNetwork, want bool) {
 		t.Helper()
 		if got, err := ln.Check(t.Context()); err != nil || got != want {
 			t.Errorf("holds the address: %v, %v; want %v", got, err, want)
 		}
 	}
-	assign := func(ln *docker.LeaderNetwork) {
+	assign := func(ln provider.LeaderNetwork) {
 		t.Helper()
 		for range 2 {
 			if err := ln.Assign(t.Context()); err != nil {
@@ -88,6 +83,23 @@ func TestLeaderNetwork(t *testing.T) {
 	if err := a.Assign(t.Context()); !errors.Is(err, provider.ErrInvalid) {
 		t.Errorf("taking the address from a stranger: %v", err)
 	}
+}
+
+// leaderOf opens the provider of a server that may have the leader's address.
+func leaderOf(t *testing.T, e engine, l docker.Leader, scope provider.Scope) provider.LeaderNetwork {
+	t.Helper()
+	cfg := docker.Default(scope, slog.New(slog.DiscardHandler))
+	cfg.Image, cfg.Leader = e.image, &l
+	p, err := docker.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	ln, ok := provider.LeaderNetworkOf(p)
+	if !ok {
+		t.Fatal("no leader network although one was given")
+	}
+	return ln
 }
 
 func newNetwork(t *testing.T, e engine, scope provider.Scope) string {

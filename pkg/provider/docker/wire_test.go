@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -61,10 +63,15 @@ func (w *wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // openWire opens a provider on an engine with these answers.
 func openWire(t testing.TB, answers map[string]answer) (*docker.Provider, *wire) {
 	t.Helper()
-	w := &wire{answers: answers}
+	host, w := serveWire(t, answers)
+	return openHost(t, host), w
+}
+
+func serveWire(t testing.TB, answers map[string]answer) (host string, w *wire) {
+	w = &wire{answers: answers}
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
-	return openHost(t, "tcp://"+strings.TrimPrefix(server.URL, "http://")), w
+	return "tcp://" + strings.TrimPrefix(server.URL, "http://"), w
 }
 
 func openHost(t testing.TB, host string) *docker.Provider {
@@ -233,25 +240,20 @@ func TestConfig(t *testing.T) {
 	base := docker.Default(wireScope(), slog.New(slog.DiscardHandler))
 	cfg, err := base.WithOptions(map[string]any{
 		"host": "tcp://h:1", "image": "i", "network": "n", "env": map[string]any{"A": "1"},
-		"leader": map[string]any{"network": "l", "ipv4": "10.0.0.100", "self": "server-1"},
 	})
 	if err != nil || cfg.Host != "tcp://h:1" || cfg.Image != "i" || cfg.Network != "n" || cfg.Env["A"] != "1" ||
-		cfg.Leader.IPv4.String() != "10.0.0.100" || cfg.Validate() != nil {
+		cfg.Validate() != nil {
 		t.Errorf("with all options: %+v, %v, %v", cfg, err, cfg.Validate())
 	}
 	if p, err := docker.New(cfg); err != nil {
 		t.Error(err)
-	} else if _, ok := p.LeaderNetwork(); !ok {
-		t.Error("no leader network although the options name one")
+	} else if _, ok := provider.LeaderNetworkOf(p); ok {
+		t.Error("a leader network although there is no address to move")
 	}
 	for want, options := range map[string]map[string]any{
 		"options.socket: no such field":               {"socket": "x"},
-		"options.leader.ip: no such field":            {"leader": map[string]any{"ip": "x"}},
-		"options.leader":                              {"leader": map[string]any{"ipv4": "x"}},
+		"options.leader: no such field":               {"leader": map[string]any{"ipv4": "x"}},
 		"options.image is empty":                      {},
-		"options.leader.network is empty":             {"image": "i", "leader": map[string]any{}},
-		"options.leader.ipv4 is \"::1\"":              {"image": "i", "leader": map[string]any{"ipv4": "::1"}},
-		"options.leader.self is empty":                {"image": "i", "leader": map[string]any{"network": "l"}},
 		"options.env.NSTANCE_INSTANCE_ID":             {"image": "i", "env": map[string]any{"NSTANCE_INSTANCE_ID": "x"}},
 		"options.host: unable to parse docker host `": {"image": "i", "host": "nowhere"},
 	} {
@@ -261,6 +263,50 @@ func TestConfig(t *testing.T) {
 		}
 		if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want ErrInvalid with %q", options, err, want)
+		}
+	}
+}
+
+// TestLeaderConfig: an address can be moved where a network and an IPv4 address are
+// given. The server's own container is the one that the host is named for, unless it
+// is said, and one that the engine does not know is named.
+func TestLeaderConfig(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, w := serveWire(t, nil)
+	base := docker.Default(wireScope(), slog.New(slog.DiscardHandler))
+	base.Host, base.Image = address, "agent:1"
+	four := netip.MustParseAddr("10.0.0.100")
+	for self, want := range map[string]string{"": host, "server-1": "server-1"} {
+		cfg := base
+		cfg.Leader = &docker.Leader{Network: "l", IPv4: four, Self: self}
+		p, err := docker.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, ok := provider.LeaderNetworkOf(p)
+		if !ok {
+			t.Fatal("no leader network")
+		}
+		for _, err := range []error{func() error { _, err := n.Check(t.Context()); return err }(), n.Assign(t.Context())} {
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q: name it with --self", want)) {
+				t.Errorf("self %q: %v", self, err)
+			}
+		}
+	}
+	if count(w, "GET json") != 4 {
+		t.Errorf("the engine was asked %v", w.calls)
+	}
+	for want, l := range map[string]docker.Leader{
+		"leader_network.interface_id is empty": {IPv4: four},
+		"leader_network.ipv4 is \"::1\"":       {Network: "l", IPv4: netip.IPv6Loopback()},
+	} {
+		cfg := base
+		cfg.Leader = &l
+		if _, err := docker.New(cfg); !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want ErrInvalid with %q", l, err, want)
 		}
 	}
 }

@@ -18,9 +18,9 @@ type ImageCase struct {
 
 // offered returns the part of the provider that is tested, and skips the test of
 // a provider that has none. One that has it needs a world that can test it.
-func offered[T any](t *testing.T, s *shard, testable bool, field string) T {
+func offered[T any](t *testing.T, s *shard, of func(provider.Provider) (T, bool), testable bool, field string) T {
 	t.Helper()
-	part, ok := s.Provider.(T)
+	part, ok := of(s.Provider)
 	if !ok {
 		t.Skip("the provider does not offer it")
 	}
@@ -31,7 +31,7 @@ func offered[T any](t *testing.T, s *shard, testable bool, field string) T {
 }
 
 func testSubnetCapacity(t *testing.T, s *shard) {
-	p := offered[provider.SubnetCapacity](t, s, s.Subnet != "", "Subnet")
+	p := offered(t, s, provider.SubnetCapacityOf, s.Subnet != "", "Subnet")
 	free := func() int {
 		t.Helper()
 		got, err := p.FreeAddresses(t.Context(), []string{s.Subnet, "no-such-subnet"})
@@ -68,7 +68,7 @@ func testSubnetCapacity(t *testing.T, s *shard) {
 // testSubnetFull fills a subnet: it says so itself, and the create that finds it
 // full says that the subnet is, rather than that there is nothing left anywhere.
 func testSubnetFull(t *testing.T, s *shard) {
-	p := offered[provider.SubnetCapacity](t, s, s.Subnet != "", "Subnet")
+	p := offered(t, s, provider.SubnetCapacityOf, s.Subnet != "", "Subnet")
 	free := func() int {
 		t.Helper()
 		got, err := p.FreeAddresses(t.Context(), []string{s.Subnet})
@@ -97,7 +97,7 @@ func testSubnetFull(t *testing.T, s *shard) {
 }
 
 func testImages(t *testing.T, s *shard) {
-	p := offered[provider.ImageResolver](t, s, len(s.Images) > 0, "Images")
+	p := offered(t, s, provider.ImageResolverOf, len(s.Images) > 0, "Images")
 	for _, c := range s.Images {
 		got, err := p.ResolveImage(t.Context(), c.Query)
 		if c.Want == "" {
@@ -134,7 +134,7 @@ func testInstanceTypes(t *testing.T, s *shard) {
 }
 
 func testLoadBalancer(t *testing.T, s *shard) {
-	p := offered[provider.LoadBalancer](t, s, s.Target != nil, "Target")
+	p := offered(t, s, provider.LoadBalancerOf, s.Target != nil, "Target")
 	target := s.Target(t)
 	registered := func(want ...string) {
 		t.Helper()
@@ -169,9 +169,9 @@ func testLoadBalancer(t *testing.T, s *shard) {
 }
 
 func testLoadBalancerRefusals(t *testing.T, s *shard) {
-	p := offered[provider.LoadBalancer](t, s, s.Target != nil, "Target")
+	p := offered(t, s, provider.LoadBalancerOf, s.Target != nil, "Target")
 	target, vm := s.Target(t), s.create(t)
-	foreign := s.Open(t, provider.Scope{ClusterID: s.scope.ClusterID, Shard: "shard-2"}).(provider.LoadBalancer)
+	foreign, _ := provider.LoadBalancerOf(s.Open(t, provider.Scope{ClusterID: s.scope.ClusterID, Shard: "shard-2"}))
 	if err := foreign.Register(t.Context(), target, vm.Ref()); !errors.Is(err, provider.ErrInvalid) {
 		t.Errorf("register another shard's VM: %v, want ErrInvalid", err)
 	}
@@ -200,7 +200,7 @@ func testLoadBalancerRefusals(t *testing.T, s *shard) {
 // testLoadBalancerGuard has a guard refuse: nothing may change, and the refusal
 // is the answer.
 func testLoadBalancerGuard(t *testing.T, s *shard) {
-	p := offered[provider.LoadBalancer](t, s, s.Target != nil, "Target")
+	p := offered(t, s, provider.LoadBalancerOf, s.Target != nil, "Target")
 	target, in, out := s.Target(t), s.create(t), s.create(t)
 	if err := p.Register(t.Context(), target, in.Ref()); err != nil {
 		t.Fatal(err)

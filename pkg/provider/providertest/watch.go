@@ -37,7 +37,7 @@ func testWatchDeath(t *testing.T, s *shard) { watchDeath(t, s, s.Provider) }
 func testWatchDeathFromElsewhere(t *testing.T, s *shard) { watchDeath(t, s, s.Open(t, s.scope)) }
 
 func watchDeath(t *testing.T, s *shard, through provider.Provider) {
-	watched, ok := through.(provider.Watcher)
+	watched, ok := provider.WatcherOf(through)
 	if !ok || s.Kill == nil {
 		t.Skip("no Watcher, or no way to kill a VM")
 	}
@@ -108,7 +108,7 @@ func (s *shard) watch(t *testing.T, w provider.Watcher) <-chan provider.Event {
 }
 
 func testWatchEnds(t *testing.T, s *shard) {
-	w, ok := s.Provider.(provider.Watcher)
+	w, ok := provider.WatcherOf(s.Provider)
 	if !ok {
 		t.Skip("no Watcher")
 	}

@@ -31,7 +31,6 @@ type Config struct {
 	Secrets   delivery.Secrets
 
 	Provider provider.Provider
-	Network  provider.LeaderNetwork // optional: moves the leader's address
 	// Listing is told of each attempt to list the VMs (reconcile.Config).
 	Listing func() (page func(), ended func(error))
 

@@ -13,13 +13,13 @@ const addressRetry = 5 * time.Second
 
 // holdAddress takes the leader's address by force, and again whenever it turns
 // out to be elsewhere.
-func (t *Term) holdAddress() {
+func (t *Term) holdAddress(network provider.LeaderNetwork) {
 	ctx := provider.WithGuard(t.ctx, t.cfg.Fence.Check)
 	for {
 		wait := time.Duration(t.config.shard().Server.GarbageCollection.Interval)
-		held, err := t.cfg.Network.Check(ctx)
+		held, err := network.Check(ctx)
 		if err == nil && !held {
-			err = t.cfg.Network.Assign(ctx)
+			err = network.Assign(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			t.cfg.Logger.Error("can't take the leader's address", slog.Any("error", err))

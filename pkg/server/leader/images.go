@@ -16,7 +16,7 @@ const ReasonImage = "ImageError"
 // newBuilder makes the term's builder and its cache of images, which goes by the
 // config that runs.
 func (t *Term) newBuilder() *builder {
-	resolver, _ := t.cfg.Provider.(provider.ImageResolver)
+	resolver, _ := provider.ImageResolverOf(t.cfg.Provider)
 	return &builder{cfg: t.cfg, config: t.config, images: images.New(images.Config{
 		Resolver: resolver,
 		Interval: func() time.Duration { return time.Duration(t.config.shard().Server.ImageRefreshInterval) },

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/server/delivery"
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/ledger"
@@ -128,8 +129,8 @@ func (t *Term) Run(publish func() (withdraw func())) error {
 	t.groups.tell()
 	lease := time.Duration(t.config.shard().Server.LeaderElection.LeaseDuration)
 	var aside sync.WaitGroup
-	if t.cfg.Network != nil {
-		aside.Go(t.holdAddress)
+	if n, ok := provider.LeaderNetworkOf(t.cfg.Provider); ok {
+		aside.Go(func() { t.holdAddress(n) })
 	}
 	aside.Go(func() { t.groups.keepRead(t.ctx, lease, t.refresh.late) })
 	aside.Go(func() { t.doubts.keepSettled(t.ctx, t.settle, t.cfg.Uniform) })

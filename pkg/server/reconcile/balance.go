@@ -28,7 +28,7 @@ func newBalancer(t *term) *balance.Balancer {
 			t.fail(ctx, because(ReasonLoadBalancer, err), key, id)
 		},
 	}
-	cfg.Port, _ = t.cfg.Provider.(provider.LoadBalancer)
+	cfg.Port, _ = provider.LoadBalancerOf(t.cfg.Provider)
 	if t.cfg.Solved != nil {
 		cfg.Solved = func(key fleet.GroupKey) { t.cfg.Solved(key, ReasonLoadBalancer) }
 	}

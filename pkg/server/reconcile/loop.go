@@ -52,7 +52,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	if l.takeOver(term) {
 		l.workers.Go(func() { l.sweeper.run(term) })
 		l.workers.Go(func() { l.balancer.Run(term) })
-		if w, ok := l.cfg.Provider.(provider.Watcher); ok {
+		if w, ok := provider.WatcherOf(l.cfg.Provider); ok {
 			l.workers.Go(func() { l.sweeper.watch(term, w) })
 		}
 		l.drive(term)

@@ -48,7 +48,7 @@ type subnets struct {
 
 func newSubnets(t *term) *subnets {
 	s := &subnets{term: t, asking: make(chan struct{}, 1), rooms: rooms{refused: map[string]refusal{}}, reported: map[string]bool{}}
-	s.port, _ = t.cfg.Provider.(provider.SubnetCapacity)
+	s.port, _ = provider.SubnetCapacityOf(t.cfg.Provider)
 	return s
 }
 
