@@ -13,6 +13,7 @@ type (
 	hasSubnetCapacity interface{ SubnetCapacity() (SubnetCapacity, bool) }
 	hasImageResolver  interface{ ImageResolver() (ImageResolver, bool) }
 	hasLoadBalancer   interface{ LoadBalancer() (LoadBalancer, bool) }
+	hasInstanceTypes  interface{ InstanceTypes() (InstanceTypes, bool) }
 )
 
 // WatcherOf returns the provider's Watcher; ok is false when it has none.
@@ -38,6 +39,11 @@ func ImageResolverOf(p Provider) (ImageResolver, bool) {
 // LoadBalancerOf returns the provider's LoadBalancer; ok is false when it has none.
 func LoadBalancerOf(p Provider) (LoadBalancer, bool) {
 	return part(p, hasLoadBalancer.LoadBalancer)
+}
+
+// InstanceTypesOf returns the provider's InstanceTypes; ok is false when it has none.
+func InstanceTypesOf(p Provider) (InstanceTypes, bool) {
+	return part(p, hasInstanceTypes.InstanceTypes)
 }
 
 // part asks p by the accessor, if p has that method, and else takes p itself.

@@ -117,7 +117,7 @@ func testImages(t *testing.T, s *shard) {
 }
 
 func testInstanceTypes(t *testing.T, s *shard) {
-	p := offered[provider.InstanceTypes](t, s, len(s.InstanceTypes) > 0, "InstanceTypes")
+	p := offered(t, s, provider.InstanceTypesOf, len(s.InstanceTypes) > 0, "InstanceTypes")
 	names := slices.Sorted(maps.Keys(s.InstanceTypes))
 	got, err := p.InstanceTypes(t.Context(), append([]string{"no-such-type"}, names...))
 	if err != nil || !maps.Equal(got, s.InstanceTypes) {
