@@ -34,6 +34,8 @@ type Instance struct {
 	DeletedAt       *time.Time `json:"deleted_at,omitempty"`
 	Drain           *Drain     `json:"drain,omitempty"`
 	ConfigHash      string     `json:"config_hash,omitempty"`
+	LastError       string     `json:"last_error,omitempty"` // why the last step for it failed
+	LastErrorAt     *time.Time `json:"last_error_at,omitempty"`
 }
 
 // Drain is how far an instance's drain is.
@@ -51,7 +53,7 @@ func instance(shard string, i *nstancev1.InstanceStatus) Instance {
 		UnhealthyReason: i.GetUnhealthyReason(), ProviderID: i.GetProviderId(), ProviderState: i.GetProviderState(),
 		InstanceType: i.GetInstanceType(), Subnet: i.GetSubnet(), Hostname: i.GetHostname(), IPs: i.GetIps(),
 		CreatedAt: timeOf(i.GetCreatedAt()), RegisteredAt: timeOf(i.GetRegisteredAt()), DeletedAt: timeOf(i.GetDeletedAt()),
-		ConfigHash: i.GetConfigHash(),
+		ConfigHash: i.GetConfigHash(), LastError: i.GetLastError(), LastErrorAt: timeOf(i.GetLastErrorAt()),
 	}
 	if d := i.GetDrain(); d != nil {
 		out.Drain = &Drain{Reason: d.GetReason(), DeleteAt: timeOf(d.GetDeleteAt()), AckedAt: timeOf(d.GetAckedAt())}

@@ -77,6 +77,7 @@ func (d defaulter) durations(s *Server) {
 		"garbage_collection.interval":                 {&s.GarbageCollection.Interval, 2 * time.Minute},
 		"garbage_collection.registration_timeout":     {&s.GarbageCollection.RegistrationTimeout, 5 * time.Minute},
 		"garbage_collection.deleted_record_retention": {&s.GarbageCollection.DeletedRecordRetention, 30 * time.Minute},
+		"on_demand.create_timeout":                    {&s.OnDemand.CreateTimeout, 10 * time.Minute},
 	} {
 		setDefault(d, "server."+path, def.field, Duration(def.value))
 	}

@@ -18,6 +18,7 @@ type Server struct {
 	ImageRefreshInterval Duration            `json:"image_refresh_interval"`
 	GarbageCollection    GarbageCollection   `json:"garbage_collection"`
 	Expiry               Expiry              `json:"expiry"`
+	OnDemand             OnDemand            `json:"on_demand"`
 }
 
 // The kinds of provider.
@@ -96,6 +97,11 @@ type Expiry struct {
 	EligibleAge Age `json:"eligible_age"`
 	ForcedAge   Age `json:"forced_age"`
 	OnDemandAge Age `json:"ondemand_age"`
+}
+
+// OnDemand is the timing of on-demand instances.
+type OnDemand struct {
+	CreateTimeout Duration `json:"create_timeout"`
 }
 
 // named lists the addresses with their keys, in the order of the struct.

@@ -22,6 +22,10 @@ type Instance struct {
 
 	Phase  Phase  `json:"phase"`
 	Reason string `json:"reason,omitempty"`
+	// Failure says in words why the instance came to nothing: no machine was made
+	// for it. At most MaxFailure bytes of valid UTF-8; empty when there was one, or
+	// may still be one.
+	Failure string `json:"failure,omitempty"`
 
 	Epoch  uint64 `json:"epoch"`
 	Rev    uint64 `json:"rev"`
@@ -49,8 +53,12 @@ type Overrides struct {
 	Vars         map[string]any `json:"vars,omitempty"` // merged over the group's
 }
 
+// MaxFailure is the length of the longest Failure.
+const MaxFailure = 1024
+
 // ProviderRef is what the record knows of the VM. CreateAttemptedAt is set, and
-// durable, before the provider is first asked.
+// durable, before the provider is asked, and none again when it certainly refused:
+// without it there is no VM, unless ID names one.
 type ProviderRef struct {
 	ID                string     `json:"id,omitempty"`
 	Subnet            string     `json:"subnet,omitempty"`
@@ -78,6 +86,10 @@ type Drain struct {
 	DeleteAt time.Time  `json:"delete_at"`
 	AckedAt  *time.Time `json:"acked_at,omitempty"`
 }
+
+// Failed reports whether the instance came to nothing, and not because somebody
+// asked that it goes.
+func (i Instance) Failed() bool { return i.Failure != "" && i.RemovalAskedAt == nil }
 
 // GroupKey names the group that the instance belongs to.
 func (i Instance) GroupKey() GroupKey { return GroupKey{Tenant: i.Tenant, Name: i.Group} }

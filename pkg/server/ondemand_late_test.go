@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider/fake"
@@ -21,7 +22,7 @@ func TestLateRecordOfALeaderBefore(t *testing.T) {
 	t.Parallel()
 	s, q, id := halfMade(t, "k")
 	late := fmt.Sprintf(`{"id":%q,"tenant":"default","group":"web","on_demand":true,"request_key":"k","phase":"pending",
-		"epoch":1,"rev":1,"writer":"before","created_at":"2026-01-01T00:00:00Z","provider":{},"hashes":{"infra":"","runtime":""}}`, id)
+		"epoch":1,"rev":1,"writer":"before","created_at":%q,"provider":{},"hashes":{"infra":"","runtime":""}}`, id, time.Now().Format(time.RFC3339Nano))
 	s.put("instance/"+shardID+"/default."+id.StorageKey()+".json", late)
 	if have := q.created("k"); have != id {
 		t.Errorf("made %s, the key names %s", have, id)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -26,12 +27,7 @@ func instanceColumns(now time.Time) []column[admin.Instance] {
 		{"CONNECTED", func(i admin.Instance) string { return strconv.FormatBool(i.Connected) }},
 		{"AGE", func(i admin.Instance) string { return age(i.CreatedAt, now) }},
 		{"PROVIDER ID", func(i admin.Instance) string { return i.ProviderID }},
-		{"REASON", func(i admin.Instance) string {
-			if i.Reason != "" {
-				return i.Reason
-			}
-			return i.UnhealthyReason
-		}},
+		{"REASON", func(i admin.Instance) string { return cmp.Or(i.Reason, i.UnhealthyReason, i.LastError) }},
 	}
 }
 

@@ -176,6 +176,6 @@ func (g *groups) Settings() plan.Settings {
 		RegistrationTimeout: time.Duration(c.GarbageCollection.RegistrationTimeout),
 		DeletedRetention:    time.Duration(c.GarbageCollection.DeletedRecordRetention),
 		EligibleAge:         time.Duration(c.Expiry.EligibleAge), ForcedAge: time.Duration(c.Expiry.ForcedAge),
-		OnDemandAge: time.Duration(c.Expiry.OnDemandAge),
+		OnDemandAge: time.Duration(c.Expiry.OnDemandAge), CreateTimeout: time.Duration(c.OnDemand.CreateTimeout),
 	}
 }

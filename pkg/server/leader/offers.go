@@ -27,7 +27,7 @@ func (t *Term) health(id fleet.InstanceID) operators.Health {
 	h := t.loop.Health(id)
 	return operators.Health{
 		Connected: h.Connected, LastReportAt: h.LastReportAt, Unhealthy: h.Unhealthy, ProviderState: string(h.VM),
-		ConfigHash: t.files.ConfigHash(id),
+		ConfigHash: t.files.ConfigHash(id), LastError: h.LastError, LastErrorAt: h.LastErrorAt,
 	}
 }
 

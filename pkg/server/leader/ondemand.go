@@ -117,7 +117,7 @@ func (o *onDemand) built(i fleet.Instance, g fleet.Group, now time.Time) (fleet.
 	}
 	at := now.UTC()
 	i.CreatedAt, i.Hashes = at, own.Hashes
-	i.Provider = fleet.ProviderRef{InstanceType: own.InstanceType, CreateAttemptedAt: &at}
+	i.Provider.InstanceType = own.InstanceType
 	return i, nil
 }
 
@@ -199,7 +199,7 @@ func (o *onDemand) recordLeaving(ctx context.Context, r ledger.Request) (fleet.I
 	if err != nil {
 		return fleet.Instance{}, err
 	}
-	i.RemovalAskedAt, i.Provider.CreateAttemptedAt = &i.CreatedAt, nil // no machine was asked for without a record
+	i.RemovalAskedAt = &i.CreatedAt
 	return o.record(ctx, i)
 }
 

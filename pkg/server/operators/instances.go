@@ -68,6 +68,9 @@ func instanceStatus(i fleet.Instance, h Health) *nstancev1.InstanceStatus {
 	if !h.LastReportAt.IsZero() {
 		st.LastReportAt = timestamppb.New(h.LastReportAt)
 	}
+	if h.LastError != "" {
+		st.LastError, st.LastErrorAt = h.LastError, timestamppb.New(h.LastErrorAt)
+	}
 	if d := i.Drain; d != nil {
 		st.Drain = &nstancev1.DrainStatus{Reason: d.Reason, DeleteAt: timestamppb.New(d.DeleteAt), AckedAt: timestamp(d.AckedAt)}
 	}

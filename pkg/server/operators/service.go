@@ -23,6 +23,8 @@ type Health struct {
 	Unhealthy     string    // why; empty when it is not
 	ProviderState string
 	ConfigHash    string // that it last reported; empty: none since takeover
+	LastError     string // why the last step for it failed; empty: it did not, as far as is known
+	LastErrorAt   time.Time
 }
 
 // Shard is what the leader's term offers to operators, by duty. What it returns is

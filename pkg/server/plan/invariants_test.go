@@ -181,7 +181,8 @@ func justified(v plan.View, i plan.Instance, a plan.Action) bool {
 	case plan.Prune:
 		return i.Phase == fleet.Deleted && v.Now.Sub(*i.DeletedAt) >= v.Settings.DeletedRetention
 	case plan.Tombstone:
-		return i.Phase == fleet.Deleting && gone || i.Phase == fleet.Pending && i.Stray && i.Provider.ID == ""
+		waited := leaves(v, i, plan.ReasonCreateTimeout) && i.Provider.CreateAttemptedAt == nil
+		return i.Phase == fleet.Deleting && gone || i.Phase == fleet.Pending && i.Provider.ID == "" && (i.Stray || waited)
 	case plan.Drain:
 		return i.Phase == fleet.Running && !dead && a.At.After(v.Now) && a.At.Sub(v.Now) <= v.Group.DrainTimeout && leaves(v, i, a.Reason)
 	case plan.Delete:
@@ -208,6 +209,9 @@ func leaves(v plan.View, i plan.Instance, reason string) bool {
 	if reason == plan.ReasonDeleteAsked {
 		return i.OnDemand && i.RemovalAskedAt != nil
 	}
+	if reason == plan.ReasonCreateTimeout {
+		return i.OnDemand && i.Provider.ID == "" && v.Now.Sub(i.CreatedAt) >= v.Settings.CreateTimeout
+	}
 	if v.Group.Disabled != "" {
 		return false
 	}
@@ -231,7 +235,8 @@ func leaves(v plan.View, i plan.Instance, reason string) bool {
 		return i.OnDemand && v.Settings.OnDemandAge > 0 && v.Now.Sub(i.ID.Time()) >= v.Settings.OnDemandAge
 	case plan.ReasonRegistrationTimeout:
 		return i.Phase == fleet.Pending && v.Now.Sub(i.CreatedAt) >= v.Settings.RegistrationTimeout &&
-			v.Now.Sub(v.Takeover) >= v.Settings.RegistrationTimeout
+			v.Now.Sub(v.Takeover) >= v.Settings.RegistrationTimeout && v.Now.Sub(i.AskedAt) >= v.Settings.RegistrationTimeout &&
+			(i.Provider.ID != "" || i.Provider.CreateAttemptedAt != nil)
 	case plan.ReasonStray:
 		return i.Stray && i.Phase == fleet.Pending
 	default:

@@ -10,7 +10,8 @@ func (d *decision) onDemand(i *Instance) {
 	switch reason := d.onDemandEnd(i); {
 	case reason != "":
 		d.remove(i, reason)
-	case i.Busy || d.view.Group.Disabled != "":
+	case i.Busy || d.failed(i):
+	case d.view.Group.Disabled != "":
 	case d.giveUp(i):
 	case unmade(i) && d.due(i.RetryAt):
 		// Failures of the group's own creates don't hold it back: it may have
@@ -18,6 +19,21 @@ func (d *decision) onDemand(i *Instance) {
 		// own.
 		d.act(Action{Kind: Resume, ID: i.ID, Reason: ReasonNotCreated})
 	}
+}
+
+// failed ends an instance for which there was no machine for too long, whatever
+// became of its group. A machine that is there is given its time to register.
+func (d *decision) failed(i *Instance) bool {
+	timeout := d.view.Settings.CreateTimeout
+	if timeout <= 0 || !unmade(i) || i.VM == VMAlive || !d.due(i.CreatedAt.Add(timeout)) {
+		return false
+	}
+	kind := Delete
+	if !mayBeMade(i) {
+		kind = Tombstone
+	}
+	d.act(Action{Kind: kind, ID: i.ID, Reason: ReasonCreateTimeout})
+	return true
 }
 
 // onDemandEnd says why an on-demand instance is to go; empty when it is not.

@@ -68,6 +68,10 @@ func anyInstance(t *rapid.T, n int) plan.Instance {
 		if rapid.Bool().Draw(t, "unmade") {
 			i.Provider.ID = ""
 		}
+		if rapid.Bool().Draw(t, "tried") {
+			i.Provider.CreateAttemptedAt = new(now.Add(-anySpan(10*time.Minute).Draw(t, "tried at")))
+			i.AskedAt = now.Add(-anySpan(10*time.Minute).Draw(t, "again at"))
+		}
 	case fleet.Running:
 		i.Health.Connected = rapid.Bool().Draw(t, "connected")
 		i.Health.LastReportAt = now.Add(-anySpan(6*time.Minute).Draw(t, "report"))

@@ -16,6 +16,7 @@ const (
 	ReasonNotice              = "termination-notice"
 	ReasonShutdown            = "shut-down"
 	ReasonRegistrationTimeout = "registration-timeout"
+	ReasonCreateTimeout       = "create-timeout" // an on-demand one was asked for in vain for too long
 	ReasonStray               = "never-acted-on"
 	ReasonExpired             = "expired"
 	ReasonForcedExpiry        = "forced-expiry"

@@ -18,7 +18,7 @@ func (d *decision) giveUp(i *Instance) bool {
 		d.act(Action{Kind: Tombstone, ID: i.ID, Reason: ReasonStray})
 	case i.Stray:
 		d.act(Action{Kind: Delete, ID: i.ID, Reason: ReasonStray})
-	case d.view.Settings.RegistrationTimeout > 0 && d.due(d.registerBy(i)):
+	case d.view.Settings.RegistrationTimeout > 0 && mayBeMade(i) && d.due(d.registerBy(i)):
 		d.act(Action{Kind: Delete, ID: i.ID, Reason: ReasonRegistrationTimeout})
 	default:
 		return false
@@ -26,10 +26,19 @@ func (d *decision) giveUp(i *Instance) bool {
 	return true
 }
 
-// registerBy counts from the takeover at the earliest: before it nothing was
-// heard of this instance.
+// mayBeMade reports whether there may be a machine: the provider was asked for one
+// and did not certainly refuse. An instance without waits for one, and nobody can
+// register meanwhile.
+func mayBeMade(i *Instance) bool { return !unmade(i) || i.Provider.CreateAttemptedAt != nil }
+
+// registerBy counts from the last create that may have made the machine, and from
+// the takeover at the earliest: before it nothing was heard of this instance.
 func (d *decision) registerBy(i *Instance) time.Time {
-	return latest(i.CreatedAt, d.view.Takeover).Add(d.view.Settings.RegistrationTimeout)
+	since := latest(i.CreatedAt, i.AskedAt, d.view.Takeover)
+	if asked := i.Provider.CreateAttemptedAt; asked != nil {
+		since = latest(since, *asked)
+	}
+	return since.Add(d.view.Settings.RegistrationTimeout)
 }
 
 // resume repeats the creates that were never made or whose outcome is unknown,

@@ -36,7 +36,7 @@ func newID(at time.Time, random uint64) fleet.InstanceID {
 func settings() plan.Settings {
 	return plan.Settings{
 		ReportInterval: time.Minute, MissedReports: 3, ShutdownGrace: 30 * time.Second,
-		RegistrationTimeout: 5 * time.Minute, DeletedRetention: 30 * time.Minute,
+		RegistrationTimeout: 5 * time.Minute, DeletedRetention: 30 * time.Minute, CreateTimeout: 10 * time.Minute,
 	}
 }
 
@@ -132,6 +132,10 @@ func parseInstanceWord(t *testing.T, i *plan.Instance, word string) {
 	switch key {
 	case "unmade":
 		i.Provider.ID, i.VM = "", plan.VMUnknown
+	case "tried":
+		i.Provider.CreateAttemptedAt = new(now.Add(-span(t, value)))
+	case "again":
+		i.AskedAt = now.Add(-span(t, value))
 	case "created":
 		i.CreatedAt = now.Add(-span(t, value))
 	case "registered":

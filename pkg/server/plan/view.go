@@ -44,6 +44,7 @@ type Settings struct {
 	EligibleAge         time.Duration
 	ForcedAge           time.Duration
 	OnDemandAge         time.Duration
+	CreateTimeout       time.Duration // of on-demand instances; 0: they are tried for ever
 }
 
 // Instance is a record together with what is known of it beyond the record.
@@ -54,6 +55,9 @@ type Instance struct {
 	// Busy means that an action on this instance is under way; nothing new is
 	// decided about it until that is over.
 	Busy bool
+	// AskedAt is this term's last create that the provider accepted, or whose
+	// outcome is unknown; zero: none was.
+	AskedAt time.Time
 	// RetryAt is when the next attempt at the instance's create or delete is
 	// due after one that failed or whose outcome is unknown; zero: at once.
 	RetryAt time.Time

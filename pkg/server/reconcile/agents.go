@@ -122,6 +122,8 @@ type Health struct {
 	LastReportAt time.Time      // zero: no report in this term
 	Unhealthy    string         // why the instance is not well; empty: it is, or nothing is known yet
 	VM           provider.State // the provider's last word; empty: none in this term
+	LastError    string         // why the last step failed, or the instance did, in words; empty: none did, that is known
+	LastErrorAt  time.Time      // zero: there is none
 }
 
 // Health returns what is known of an instance now.
@@ -130,6 +132,7 @@ func (l *Loop) Health(id fleet.InstanceID) Health {
 	settings := l.cfg.Groups.Settings()
 	b := l.observed.get(id)
 	h := Health{Connected: b.health.Connected, LastReportAt: b.health.LastReportAt, VM: b.state}
+	h.LastError, h.LastErrorAt = b.lastError(record)
 	if ok {
 		now, since := time.Now(), *l.takeover.Load()
 		if since.IsZero() {

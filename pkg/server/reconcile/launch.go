@@ -33,7 +33,7 @@ const ReasonCreateFailed = "create-failed"
 // crash anywhere in between the record says with which id to go on.
 func (l *launcher) launch(ctx context.Context, x *launch) {
 	out, err := l.carryOut(ctx, x)
-	l.ended(x, out, time.Now())
+	l.ended(x, out, err, time.Now())
 	l.cfg.Changed(x.group.Key, x.record.ID)
 	l.fail(ctx, err, x.group.Key, x.record.ID)
 }
@@ -65,6 +65,9 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	l.announce(x, time.Now())
 	asked := time.Now()
 	vm, err := l.create(ctx, x, spec, repeated)
+	if !provider.Definite(err) {
+		l.observed.with(x.record.ID, func(b *observation) { b.askedAt = asked })
+	}
 	l.release(x) // what is left to do is a matter of the store
 	switch {
 	case err == nil:
@@ -72,8 +75,9 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	case provider.Definite(err) && !recorded, givenUp(x.record, repeated, err):
 		return l.abandon(ctx, x, createProblem(x, err))
 	case provider.Definite(err) && !repeated:
-		// Nothing that was asked for can still come, which the record is to say.
-		return unclear, createProblem(x, errors.Join(err, l.locate(ctx, x, "", x.record.CreatedAt)))
+		// Nothing that was asked for can still come, which the record is to say: it
+		// waits to be made, and is not late to register meanwhile.
+		return unclear, createProblem(x, errors.Join(err, l.locate(ctx, x, "", nil)))
 	default:
 		// That a repeated create was refused does not tell what became of the
 		// first one, so the id stays until it is answered or gives up
@@ -84,10 +88,11 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 
 // givenUp reports whether an on-demand instance ends with a create that failed.
 // Another id is no way out, since whoever asked for it knows this one; so it is
-// tried again unless the failure says that nothing was made and nothing will
-// be.
+// tried again, until it has waited for too long, unless the failure says that
+// nothing was made and nothing will be.
 func givenUp(r fleet.Instance, repeated bool, err error) bool {
-	return r.OnDemand && !repeated && provider.Definite(err) && !errors.Is(err, provider.ErrThrottled)
+	hopeless := errors.Is(err, provider.ErrInvalid) || errors.Is(err, provider.ErrUnauthorized) || errors.Is(err, provider.ErrUnsupported)
+	return r.OnDemand && !repeated && hopeless
 }
 
 // unlessRecorded is the outcome of a create that never got as far as its record.
@@ -138,7 +143,7 @@ func (l *launcher) abandon(ctx context.Context, x *launch, err error) (outcome, 
 	if ctx.Err() != nil {
 		return unclear, err
 	}
-	if e := l.records.move(ctx, x.record.ID, fleet.Deleted, ReasonCreateFailed, nil); e != nil {
+	if e := l.records.move(ctx, x.record.ID, fleet.Deleted, ReasonCreateFailed, failure(err)); e != nil {
 		return unclear, errors.Join(err, e)
 	}
 	return unmade, err

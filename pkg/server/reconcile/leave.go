@@ -26,7 +26,7 @@ func (l *Loop) leave(ctx context.Context, a plan.Action) error {
 	case plan.Delete:
 		return l.remove(ctx, a)
 	case plan.Tombstone:
-		return l.records.move(ctx, a.ID, fleet.Deleted, a.Reason, nil)
+		return l.records.move(ctx, a.ID, fleet.Deleted, a.Reason, l.failureOf(a))
 	case plan.Prune:
 		return l.records.prune(ctx, a.ID)
 	default:
@@ -37,7 +37,7 @@ func (l *Loop) leave(ctx context.Context, a plan.Action) error {
 // remove asks the provider to delete an instance, which its record says first.
 // The poller then watches for the end, and the tombstone is another step.
 func (l *Loop) remove(ctx context.Context, a plan.Action) error {
-	if err := l.records.move(ctx, a.ID, fleet.Deleting, a.Reason, nil); err != nil {
+	if err := l.records.move(ctx, a.ID, fleet.Deleting, a.Reason, l.failureOf(a)); err != nil {
 		return err
 	}
 	r, ok := l.cfg.Ledger.Get(a.ID)

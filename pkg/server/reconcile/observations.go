@@ -45,6 +45,7 @@ type observation struct {
 	addresses []netip.Addr // that the provider last showed; never changed in place
 
 	attemptedAt time.Time // this term's last create
+	askedAt     time.Time // this term's last create that was not certainly refused
 	// recordDoubtful: the outcome of a write is not known that was made while
 	// the instance was created, or to end it before it was.
 	recordDoubtful bool
@@ -57,7 +58,8 @@ type observation struct {
 type attempts struct {
 	busy       bool      // a worker is on it
 	quietUntil time.Time // after a failed step: as good as busy until then
-	last       string    // the last step's failure
+	last       string    // the last step's failure, in words; empty: it was none
+	lastAt     time.Time // when it failed
 	failures   int       // steps that failed since the last one that did not
 }
 
@@ -66,16 +68,16 @@ func (a *attempts) isBusy(now time.Time) bool { return a.busy || a.quietUntil.Af
 
 // finish ends a step, and reports whether it failed just as the last one did.
 func (a *attempts) finish(err error, now time.Time) (repeated bool) {
+	before := a.last
 	a.busy = false
+	a.note(err, now)
 	if err == nil {
-		a.failures, a.quietUntil, a.last = 0, time.Time{}, ""
+		a.failures, a.quietUntil = 0, time.Time{}
 		return false
 	}
 	a.failures++
 	a.quietUntil = now.Add(stepBackoff().Delay(a.failures))
-	repeated = a.last == err.Error()
-	a.last = err.Error()
-	return repeated
+	return a.last == before
 }
 
 // loss is how an instance was lost, for the account of its replacement.
@@ -240,9 +242,6 @@ func (b *observation) young(r fleet.Instance, now time.Time) bool {
 // attempted is when the provider was last asked to create the instance.
 func (b *observation) attempted(r fleet.Instance) time.Time {
 	at := b.attemptedAt
-	if r.OnDemand && !attempted(r) {
-		return at
-	}
 	if r.Provider.CreateAttemptedAt != nil && r.Provider.CreateAttemptedAt.After(at) {
 		at = *r.Provider.CreateAttemptedAt
 	}

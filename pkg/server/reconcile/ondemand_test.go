@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,14 +17,14 @@ import (
 // demanded is the record of an on-demand instance as somebody asks for it:
 // nothing is known yet of where it will be.
 func (s *shard) demanded(key fleet.GroupKey) fleet.Instance {
-	now := time.Now().UTC() // of the attempt too, as nobody knows better
+	now := time.Now().UTC()
 	id, err := s.newID("knd", now)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return fleet.Instance{
 		ID: id, Tenant: key.Tenant, Group: key.Name, OnDemand: true, Phase: fleet.Pending, CreatedAt: now,
-		Overrides: &fleet.Overrides{InstanceType: "huge"}, Provider: fleet.ProviderRef{InstanceType: "huge", CreateAttemptedAt: &now},
+		Overrides: &fleet.Overrides{InstanceType: "huge"}, Provider: fleet.ProviderRef{InstanceType: "huge"},
 		Hashes: fleet.Hashes{Infra: "its own"},
 	}
 }
@@ -126,8 +127,8 @@ func TestOnDemandCreateThatFails(t *testing.T) {
 		"for good, without subnets":  {fault: fake.Fault{Err: provider.ErrInvalid}, plain: true, faults: 1, want: fleet.Deleted, calls: 1},
 		"no right":                   {fault: fake.Fault{Err: provider.ErrUnauthorized}, faults: 1, want: fleet.Deleted, calls: 1},
 		"one subnet is full":         {fault: fake.Fault{Err: provider.ErrSubnetFull}, faults: 1, want: fleet.Running, calls: 2},
-		"all subnets are full":       {fault: fake.Fault{Err: provider.ErrSubnetFull}, faults: 2, want: fleet.Deleted, calls: 2},
-		"the quota is used up":       {fault: fake.Fault{Err: provider.ErrQuota}, faults: 1, want: fleet.Deleted, calls: 1},
+		"all subnets are full":       {fault: fake.Fault{Err: provider.ErrSubnetFull}, faults: 2, want: fleet.Running, calls: 3},
+		"the quota is used up":       {fault: fake.Fault{Err: provider.ErrQuota}, faults: 1, want: fleet.Running, calls: 2},
 		"throttled":                  {fault: fake.Fault{Err: provider.ErrThrottled}, faults: 3, want: fleet.Running, calls: 4},
 		"throttled, without subnets": {fault: fake.Fault{Err: provider.ErrThrottled}, plain: true, faults: 3, want: fleet.Running, calls: 4},
 		"no answer":                  {fault: fake.Fault{Err: fake.ErrLost}, faults: 3, want: fleet.Running, calls: 4},
@@ -161,8 +162,12 @@ func TestOnDemandCreateThatFails(t *testing.T) {
 				if got := s.phase(id); got != c.want || len(s.world.CreateCalls(id)) != c.calls {
 					t.Errorf("%s after %d creates, want %s after %d: %s", got, len(s.world.CreateCalls(id)), c.want, c.calls, s.dump())
 				}
-				if r, _ := s.bucket.get(id); c.want == fleet.Deleted && r.Reason != reconcile.ReasonCreateFailed {
-					t.Errorf("gone because of %q", r.Reason)
+				r, _ := s.bucket.get(id)
+				if c.want == fleet.Deleted && (r.Reason != reconcile.ReasonCreateFailed || !strings.Contains(r.Failure, c.fault.Err.Error())) {
+					t.Errorf("gone because of %q: %q", r.Reason, r.Failure)
+				}
+				if r.Failed() != (c.want == fleet.Deleted) {
+					t.Errorf("failed: %t", r.Failed())
 				}
 				s.expectManaged(web, 2)
 				if n := len(s.vmsOf(id)); n > 1 || (n == 1) != (c.want == fleet.Running) {

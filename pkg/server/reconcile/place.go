@@ -82,31 +82,20 @@ func (l *launcher) create(ctx context.Context, x *launch, spec provider.Spec, re
 // askedFor reports whether a record's create may have been called already.
 func askedFor(r fleet.Instance) bool { return r.Provider.Subnet != "" || attempted(r) }
 
-// attempted tells so of an on-demand record where there are no subnets. It is
-// written before the provider is asked; the time of its attempt is none, or
-// that of its creation, until then.
-func attempted(r fleet.Instance) bool {
-	at := r.Provider.CreateAttemptedAt
-	return r.OnDemand && at != nil && !at.Equal(r.CreatedAt)
-}
+// attempted tells so where there are no subnets. It is written before the provider
+// is asked.
+func attempted(r fleet.Instance) bool { return r.Provider.CreateAttemptedAt != nil }
 
 // assign writes into a record where its VM is asked for, before it is.
 func (l *launcher) assign(ctx context.Context, x *launch, subnet string) error {
 	at := time.Now().UTC()
-	if at.Equal(x.record.CreatedAt) {
-		at = at.Add(1)
-	}
-	return l.locate(ctx, x, subnet, at)
+	return l.locate(ctx, x, subnet, &at)
 }
 
-// locate writes into a record where its VM is asked for, and since when.
-func (l *launcher) locate(ctx context.Context, x *launch, subnet string, at time.Time) error {
-	change := func(i *fleet.Instance) {
-		i.Provider.Subnet = subnet
-		if i.OnDemand {
-			i.Provider.CreateAttemptedAt = &at
-		}
-	}
+// locate writes into a record where its VM is asked for, and since when; nil: it
+// is not.
+func (l *launcher) locate(ctx context.Context, x *launch, subnet string, at *time.Time) error {
+	change := func(i *fleet.Instance) { i.Provider.Subnet, i.Provider.CreateAttemptedAt = subnet, at }
 	next := x.record
 	if change(&next); next.Provider.Subnet == x.record.Provider.Subnet && attempted(next) == attempted(x.record) {
 		return nil
@@ -127,12 +116,8 @@ func (l *launcher) confirmRecord(ctx context.Context, x *launch) error {
 	if !l.observed.get(x.record.ID).recordDoubtful {
 		return nil
 	}
-	now := time.Now().UTC()
 	return l.rewrite(ctx, x, func(i *fleet.Instance) {
-		i.Provider.Subnet, i.Provider.CreateAttemptedAt = x.record.Provider.Subnet, &now
-		if i.OnDemand {
-			i.Provider.CreateAttemptedAt = x.record.Provider.CreateAttemptedAt
-		}
+		i.Provider.Subnet, i.Provider.CreateAttemptedAt = x.record.Provider.Subnet, x.record.Provider.CreateAttemptedAt
 	})
 }
 

@@ -267,7 +267,7 @@ func (l *launcher) release(x *launch) {
 // its write failed keeps its place among those begun, and is tried again with
 // the same id. The observation comes last: until then the instance is busy, and
 // nothing is decided about it.
-func (l *launcher) ended(x *launch, out outcome, now time.Time) {
+func (l *launcher) ended(x *launch, out outcome, err error, now time.Time) {
 	l.release(x)
 	// What an on-demand instance comes to says nothing about the group's
 	// creates: it may have been asked for with another instance type. Nor does
@@ -290,6 +290,7 @@ func (l *launcher) ended(x *launch, out outcome, now time.Time) {
 	l.mu.Unlock()
 	l.observed.with(x.record.ID, func(b *observation) {
 		b.busy = false
+		b.note(err, now)
 		if out != unmade {
 			b.failures++
 		}

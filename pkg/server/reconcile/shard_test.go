@@ -134,7 +134,7 @@ func newShard(t *testing.T, cfg fake.Config) *shard {
 		random: rand.NewChaCha8([32]byte{byte(cfg.Seed), byte(cfg.Seed >> 8)}),
 		wanted: &wanted{groups: map[fleet.GroupKey]fleet.Group{}, settings: plan.Settings{
 			ReportInterval: 10 * time.Second, MissedReports: 3, ShutdownGrace: 30 * time.Second,
-			RegistrationTimeout: 5 * time.Minute, DeletedRetention: 30 * time.Minute,
+			RegistrationTimeout: 5 * time.Minute, DeletedRetention: 30 * time.Minute, CreateTimeout: 10 * time.Minute,
 		}},
 	}
 	s.agents = agents{s: s, boot: time.Second, open: map[fleet.InstanceID]bool{}}

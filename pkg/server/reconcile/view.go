@@ -58,7 +58,7 @@ func (o *observations) join(l Ledger, key fleet.GroupKey, begun []fleet.Instance
 	for _, r := range records {
 		i := plan.Instance{Instance: r}
 		if b := o.instances[r.ID]; b != nil {
-			i.VM, i.Health, i.RetryAt, i.Busy = b.vm, b.health, b.retryAt, b.isBusy(now)
+			i.VM, i.Health, i.AskedAt, i.RetryAt, i.Busy = b.vm, b.health, b.askedAt, b.retryAt, b.isBusy(now)
 			if i.Busy && !b.busy {
 				again = sooner(again, b.quietUntil)
 			}

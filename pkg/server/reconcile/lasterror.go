@@ -1,0 +1,55 @@
+package reconcile
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/plan"
+)
+
+// words are the text of an error as it is kept and shown: one line, not too long.
+func words(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	return strings.ToValidUTF8(text[:min(len(text), fleet.MaxFailure)], "")
+}
+
+// note remembers how a step ended.
+func (a *attempts) note(err error, now time.Time) {
+	a.last, a.lastAt = "", time.Time{}
+	if err != nil {
+		a.last, a.lastAt = words(err), now
+	}
+}
+
+// lastError is why the last step for an instance failed, and when; else why the
+// instance came to nothing, as its record says, which outlives this term.
+func (b *observation) lastError(r fleet.Instance) (string, time.Time) {
+	if b.last == "" && r.Failure != "" && r.DeletedAt != nil {
+		return r.Failure, *r.DeletedAt
+	}
+	return b.last, b.lastAt
+}
+
+// failure has a record say why its instance came to nothing. The first word counts.
+func failure(err error) func(*fleet.Instance) {
+	return func(i *fleet.Instance) {
+		if i.Failure == "" {
+			i.Failure = words(err)
+		}
+	}
+}
+
+// failureOf is failure for an instance that a decision ends because it waited for
+// too long; otherwise it changes nothing.
+func (t *term) failureOf(a plan.Action) func(*fleet.Instance) {
+	if a.Reason != plan.ReasonCreateTimeout {
+		return nil
+	}
+	err := fmt.Errorf("no machine was made within %v (server.on_demand.create_timeout)", t.cfg.Groups.Settings().CreateTimeout)
+	if last := t.observed.get(a.ID).last; last != "" {
+		err = fmt.Errorf("%w: %s", err, last)
+	}
+	return failure(err)
+}

@@ -1,0 +1,283 @@
+package reconcile_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/plan"
+)
+
+// full has every create refused for want of room, until it is made.
+func (s *shard) full() { s.world.SetCapacity(map[string]int{"subnet-a": 0, "subnet-b": 0}) }
+
+func (s *shard) room() { s.world.SetCapacity(map[string]int{"subnet-a": 9, "subnet-b": 9}) }
+
+// TestOnDemandWaitsForRoom: it is made when there is room, however much later than a
+// machine may take to register, and by whichever leader.
+func TestOnDemandWaitsForRoom(t *testing.T) {
+	for name, handover := range map[string]bool{"one leader": false, "two leaders": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+				s.adjust = plain // so that only creates tell that there is no room
+				s.size(web, 0)
+				s.full()
+				s.lead()
+				id := s.demand(web)
+				pass(3 * time.Minute)
+				r, _ := s.bucket.get(id)
+				if r.Phase != fleet.Pending || r.Provider.CreateAttemptedAt != nil || r.Provider.Subnet != "" {
+					t.Fatalf("want it to wait, and its record to say that nothing is under way: %+v %s", r, s.dump())
+				}
+				h := s.term.Health(id)
+				if !strings.Contains(h.LastError, "subnet full") || h.LastErrorAt.IsZero() || time.Since(h.LastErrorAt) > 3*time.Minute {
+					t.Errorf("the last error is %q of %v", h.LastError, h.LastErrorAt)
+				}
+				if handover {
+					_ = s.stop()
+					s.lead()
+				}
+				pass(4 * time.Minute) // longer than it may take to register
+				if s.phase(id) != fleet.Pending {
+					t.Fatalf("want it to wait: %s", s.dump())
+				}
+				s.room()
+				pass(2 * time.Minute)
+				s.expectMade(id)
+				if h := s.term.Health(id); h.LastError != "" || !h.LastErrorAt.IsZero() {
+					t.Errorf("the last error is %q of %v, although it was made", h.LastError, h.LastErrorAt)
+				}
+			})
+		})
+	}
+}
+
+func (s *shard) expectMade(id fleet.InstanceID) {
+	s.t.Helper()
+	if s.phase(id) != fleet.Running || len(s.vmsOf(id)) != 1 {
+		s.t.Errorf("want it made: %s", s.dump())
+	}
+}
+
+// TestOnDemandWithoutRoomEnds: after create_timeout it has failed, and says why for
+// as long as its record is there.
+func TestOnDemandWithoutRoomEnds(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.size(web, 0)
+		s.full()
+		s.lead()
+		pass(time.Second)
+		id := s.demand(web)
+		pass(10*time.Minute - time.Second)
+		if s.phase(id) != fleet.Pending {
+			t.Fatalf("want it to wait: %s", s.dump())
+		}
+		pass(2 * time.Second)
+		r, _ := s.bucket.get(id)
+		if r.Phase != fleet.Deleted || r.Reason != plan.ReasonCreateTimeout || !r.Failed() {
+			t.Fatalf("want it failed: %+v %s", r, s.dump())
+		}
+		for _, part := range []string{"within 10m0s", "server.on_demand.create_timeout", "subnet full", "subnet-a"} {
+			if !strings.Contains(r.Failure, part) {
+				t.Errorf("%q does not say %q", r.Failure, part)
+			}
+		}
+		_ = s.stop()
+		s.lead()
+		pass(time.Second)
+		if h := s.term.Health(id); h.LastError != r.Failure || !h.LastErrorAt.Equal(*r.DeletedAt) {
+			t.Errorf("after a handover the last error is %q of %v", h.LastError, h.LastErrorAt)
+		}
+		pass(time.Hour)
+		if s.phase(id) != "" || len(s.world.VMs()) != 0 {
+			t.Errorf("something is left: %s", s.dump())
+		}
+	})
+}
+
+// TestOnDemandThatMayBeThereEnds: it was asked for and no answer came until the time
+// was over, so it may be there; it has failed when the provider has it no more.
+func TestOnDemandThatMayBeThereEnds(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.size(web, 0)
+		s.lead()
+		pass(time.Second)
+		s.world.FailNext(fake.OpCreate, 1000, fake.Fault{Err: fake.ErrLost})
+		id := s.demand(web)
+		pass(10*time.Minute - time.Second)
+		if s.phase(id) != fleet.Pending {
+			t.Fatalf("want it to be asked for: %s", s.dump())
+		}
+		pass(2 * time.Minute)
+		if r, _ := s.bucket.get(id); r.Phase != fleet.Deleted || r.Reason != plan.ReasonCreateTimeout || !r.Failed() {
+			t.Errorf("want it failed: %+v %s", r, s.dump())
+		}
+		if len(s.world.Calls(fake.OpDelete)) == 0 {
+			t.Error("nobody made sure that it is not there")
+		}
+	})
+}
+
+// TestOnDemandIsRemovedWhileItWaits: then it has not failed.
+func TestOnDemandIsRemovedWhileItWaits(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.size(web, 0)
+		s.full()
+		s.lead()
+		id := s.demand(web)
+		pass(time.Minute)
+		s.askOut(id)
+		pass(2 * time.Minute)
+		if r, _ := s.bucket.get(id); r.Phase != fleet.Deleted || r.Reason != plan.ReasonDeleteAsked || r.Failed() {
+			t.Errorf("want it removed: %+v", r)
+		}
+	})
+}
+
+// TestTimeToRegisterCountsFromTheLastCreate: of a group's own instance and of one by
+// itself, whose machine came only with a later create.
+func TestTimeToRegisterCountsFromTheLastCreate(t *testing.T) {
+	for name, demanded := range map[string]bool{"managed": false, "on-demand": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+				s.agents.boot = 4 * time.Minute
+				s.lead()
+				pass(time.Second)
+				s.world.FailNext(fake.OpCreate, 8, fake.Fault{Err: fake.ErrLost})
+				began := time.Now()
+				if demanded {
+					s.size(web, 0)
+					s.demand(web)
+				} else {
+					s.size(web, 1)
+				}
+				pass(time.Second)
+				id := s.records(web, fleet.Pending)[0]
+				pass(15 * time.Minute)
+				calls := s.world.CreateCalls(id)
+				if n := len(calls); n != 9 || calls[n-1].Start.Sub(began) < time.Minute {
+					t.Fatalf("%d creates: %s", len(calls), s.dump())
+				}
+				s.expectMade(id)
+			})
+		})
+	}
+}
+
+// TestInstanceOfNoCreateIsNotGivenUp: a group's own one whose record says that the
+// provider was asked for nothing, or refused, waits for as long as it takes. The
+// registration timeout begins with the create that made it.
+func TestInstanceOfNoCreateIsNotGivenUp(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.agents.muteAll = true
+		s.size(web, 1)
+		r := s.demanded(web)
+		r.OnDemand, r.Overrides, r.Hashes, r.Epoch, r.Rev = false, nil, fleet.Hashes{Infra: "i1"}, 1, 1
+		s.bucket.place(r)
+		s.full()
+		s.lead()
+		pass(time.Hour)
+		if got, _ := s.bucket.get(r.ID); got.Phase != fleet.Pending || got.Provider.CreateAttemptedAt != nil || len(s.bucket.all()) != 1 {
+			t.Fatalf("want it to wait: %+v %s", got, s.dump())
+		}
+		s.room()
+		pass(6 * time.Minute)
+		made := s.world.CreateCalls(r.ID)
+		if got, _ := s.bucket.get(r.ID); got.Phase != fleet.Pending || got.Provider.ID == "" {
+			t.Fatalf("want it made, and time to register: %s", s.dump())
+		}
+		pass(time.Until(made[len(made)-1].Start.Add(5*time.Minute + time.Second)))
+		if got, _ := s.bucket.get(r.ID); got.Reason != plan.ReasonRegistrationTimeout {
+			t.Errorf("want it given up: %+v", got)
+		}
+	})
+}
+
+// TestCrashAroundARefusal: whenever the server dies while an on-demand instance is
+// asked for and refused, the next one neither gives it up too soon nor makes two, and
+// a refusal that came before the crash is believed only if the record says so.
+func TestCrashAroundARefusal(t *testing.T) {
+	for _, kind := range []string{"before update-pending", "after update-pending", "at create"} {
+		for n, crashed := 0, true; crashed && n < 8; n++ {
+			t.Run(fmt.Sprintf("%s/%d", kind, n), func(t *testing.T) {
+				bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+					c := &crasher{s: s, kind: kind, left: n}
+					s.world = fake.New(fake.Config{Seed: uint64(n), CreateLatency: fake.Fixed(50 * time.Millisecond), OnCall: c.called})
+					s.bucket.latency = 5 * time.Millisecond
+					s.adjust = plain
+					s.full()
+					s.size(web, 0)
+					s.lead()
+					pass(time.Second)
+					c.arm()
+					id := s.demand(web)
+					pass(20 * time.Second)
+					if crashed = c.crashed(); crashed {
+						c.disarm()
+						_ = s.stop()
+						s.lead()
+					}
+					pass(3 * time.Minute)
+					if r, _ := s.bucket.get(id); r.Phase != fleet.Pending {
+						t.Fatalf("want it to wait: %+v %s", r, s.dump())
+					}
+					s.room()
+					pass(6 * time.Minute)
+					s.expectMade(id)
+				})
+			})
+		}
+	}
+}
+
+// TestLastError: of a step on the way out too, gone when the step has worked, and
+// short and valid whatever the provider says.
+func TestLastError(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.size(web, 1)
+		s.lead()
+		pass(time.Minute)
+		id := s.expectRunning(web, 1)[0]
+		if h := s.term.Health(id); h.LastError != "" || !h.LastErrorAt.IsZero() {
+			t.Errorf("nothing has failed, but %q at %v", h.LastError, h.LastErrorAt)
+		}
+		long := errors.New("the provider says \xff" + strings.Repeat("é", 2000))
+		s.world.FailNext(fake.OpDelete, 2, fake.Fault{Err: long})
+		s.size(web, 0)
+		pass(100 * time.Millisecond)
+		h := s.term.Health(id)
+		if !strings.Contains(h.LastError, "delete instance "+string(id)) || !strings.Contains(h.LastError, "the provider says é") {
+			t.Errorf("the last error is %q", h.LastError)
+		}
+		if len(h.LastError) > fleet.MaxFailure || len(h.LastError) < fleet.MaxFailure-3 || !utf8.ValidString(h.LastError) {
+			t.Errorf("%d bytes, valid: %t", len(h.LastError), utf8.ValidString(h.LastError))
+		}
+		pass(time.Minute)
+		if h := s.term.Health(id); s.phase(id) != fleet.Deleted || h.LastError != "" {
+			t.Errorf("the last error is %q: %s", h.LastError, s.dump())
+		}
+	})
+}
+
+// TestLastErrorOfARefusedCreate: the tombstone says what the provider said.
+func TestLastErrorOfARefusedCreate(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.lead()
+		s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: fmt.Errorf("no such flavour: %w", provider.ErrInvalid)})
+		s.size(web, 1)
+		pass(10 * time.Second)
+		gone := s.records(web, fleet.Deleted)
+		if len(gone) != 1 {
+			t.Fatal(s.dump())
+		}
+		if h := s.term.Health(gone[0]); !strings.Contains(h.LastError, "no such flavour") || h.LastErrorAt.IsZero() {
+			t.Errorf("the last error is %q at %v", h.LastError, h.LastErrorAt)
+		}
+	})
+}
