@@ -18,7 +18,8 @@ func (a *app) instanceCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create GROUP", Short: "Create an on-demand instance, which its group does not count", Args: cobra.ExactArgs(1),
 		Long: "Create an on-demand instance of a group's making, which the group neither counts nor scales.\n\n" +
-			"The same --key names the same instance for ever, so that a command whose answer got lost can be repeated.\n" +
+			"The same --key names the same instance for ever, unless no machine could be made for that,\n" +
+			"so that a command whose answer got lost can be repeated.\n" +
 			"Without it one is made up, and printed.",
 	}
 	cmd.Flags().StringVar(&n.Key, "key", "", "idempotency `key`")

@@ -3,7 +3,6 @@ package leader
 import (
 	"context"
 	"errors"
-	"reflect"
 	"sync"
 	"time"
 
@@ -26,7 +25,7 @@ type onDemand struct {
 
 var _ operators.OnDemand = (*onDemand)(nil)
 
-// CreateInstance writes what the key stands for, then the record. The if-absent
+// CreateInstance writes what the key stands for, then the record. The conditional
 // writes of these two make it one instance, whoever else is asked for it: callers at
 // the same time, the next leader, and this one again after a lost reply.
 func (o *onDemand) CreateInstance(ctx context.Context, n operators.NewInstance) (fleet.Instance, error) {
@@ -36,6 +35,7 @@ func (o *onDemand) CreateInstance(ctx context.Context, n operators.NewInstance) 
 
 func (o *onDemand) create(ctx context.Context, n operators.NewInstance) (fleet.Instance, error) {
 	var request ledger.Request
+	var failed fleet.InstanceID // that the key names, and need not name any longer
 	if n.Key != "" {
 		found, err := o.records.Request(ctx, n.Group.Tenant, n.Key)
 		if err != nil && !errors.Is(err, ledger.ErrNotFound) {
@@ -44,11 +44,18 @@ func (o *onDemand) create(ctx context.Context, n operators.NewInstance) (fleet.I
 		request = found
 	}
 	if request.ID != "" {
-		if err := differs(n, request); err != nil {
+		switch i, err := o.named(ctx, request); {
+		case err == nil && free(request, i):
+			request, failed = ledger.Request{}, request.ID
+		case err != nil:
 			return fleet.Instance{}, err
-		}
-		if i, err := o.named(ctx, request); i.ID != "" || err != nil {
-			return i, err
+		default:
+			if err := differs(n, request); err != nil {
+				return fleet.Instance{}, err
+			}
+			if i.ID != "" {
+				return i, nil
+			}
 		}
 	}
 	leave, err := o.tally.enter(n.Group.Tenant, o.records.OnDemand(n.Group.Tenant))
@@ -61,7 +68,7 @@ func (o *onDemand) create(ctx context.Context, n operators.NewInstance) (fleet.I
 		return fleet.Instance{}, err
 	}
 	if n.Key != "" && request.ID == "" {
-		id, err := o.claim(ctx, i)
+		id, err := o.claim(ctx, failed, i)
 		if err != nil {
 			return fleet.Instance{}, err
 		}
@@ -70,23 +77,6 @@ func (o *onDemand) create(ctx context.Context, n operators.NewInstance) (fleet.I
 		}
 	}
 	return o.record(ctx, i)
-}
-
-// named is the instance that a request names: as its record says, or as gone. It is
-// the zero Instance when its record was never written, as after a crash in between.
-func (o *onDemand) named(ctx context.Context, r ledger.Request) (fleet.Instance, error) {
-	if i, ok := o.records.Get(r.ID); ok {
-		return i, o.cfg.Fence.Check(ctx)
-	}
-	// A record that left since r was read has its request say so: read it again.
-	r, err := o.records.Request(ctx, r.Tenant, r.Key)
-	if err != nil || !r.Gone {
-		return fleet.Instance{}, err
-	}
-	return fleet.Instance{
-		ID: r.ID, Tenant: r.Tenant, Group: r.Group, OnDemand: true, Overrides: r.Overrides, RequestKey: r.Key,
-		Phase: fleet.Deleted, CreatedAt: r.CreatedAt,
-	}, o.cfg.Fence.Check(ctx)
 }
 
 // draft is the record of an instance that is asked for now; without an id it gets
@@ -140,13 +130,6 @@ func (o *onDemand) groupFor(n operators.NewInstance) (fleet.Group, error) {
 	return g, err
 }
 
-// claim has the instance's key name it, and returns the id that it names now.
-func (o *onDemand) claim(ctx context.Context, i fleet.Instance) (fleet.InstanceID, error) {
-	r := ledger.Request{Tenant: i.Tenant, Key: i.RequestKey, ID: i.ID, Group: i.Group, Overrides: i.Overrides, CreatedAt: i.CreatedAt}
-	r, err := during(ctx, o.records.writes, func(ctx context.Context) (ledger.Request, error) { return o.records.writer.Claim(ctx, r) })
-	return r.ID, err
-}
-
 // record writes the instance's record, or finds the one that is there: another call
 // or the leader before may have written it a moment ago. The loop makes the machine.
 func (o *onDemand) record(ctx context.Context, i fleet.Instance) (recorded fleet.Instance, err error) {
@@ -162,63 +145,6 @@ func (o *onDemand) record(ctx context.Context, i fleet.Instance) (recorded fleet
 		return o.records.Update(ctx, i.ID, func(*fleet.Instance) error { return nil })
 	default:
 		return there, o.cfg.Fence.Check(ctx)
-	}
-}
-
-// DeleteByKey asks that the instance goes which a key names. Where its creation
-// came no further than the request, its record is written as one of an instance that
-// is to go: so whoever repeats the creation finds it gone, and a write of the record
-// that is still under way somewhere comes too late.
-func (o *onDemand) DeleteByKey(ctx context.Context, tenant, key string) error {
-	r, err := o.records.Request(ctx, tenant, key)
-	if errors.Is(err, ledger.ErrNotFound) {
-		return rpc.NotFound.Errorf("no instance was created with the idempotency key %s", key)
-	}
-	if err != nil {
-		return createError(err)
-	}
-	i, err := o.named(ctx, r)
-	if err == nil && i.ID == "" {
-		i, err = o.recordLeaving(ctx, r)
-	}
-	switch {
-	case err != nil:
-		return createError(err)
-	case i.Phase == fleet.Deleted || i.RemovalAskedAt != nil:
-		return nil
-	}
-	return o.DeleteInstance(ctx, tenant, i.ID)
-}
-
-func (o *onDemand) recordLeaving(ctx context.Context, r ledger.Request) (fleet.Instance, error) {
-	i := fleet.Instance{
-		ID: r.ID, Tenant: r.Tenant, Group: r.Group, OnDemand: true, Overrides: r.Overrides, RequestKey: r.Key, Phase: fleet.Pending,
-	}
-	g, _ := o.groups.Group(i.GroupKey())
-	i, err := o.built(i, g, o.cfg.Now())
-	if err != nil {
-		return fleet.Instance{}, err
-	}
-	i.RemovalAskedAt = &i.CreatedAt
-	return o.record(ctx, i)
-}
-
-// differs says what is asked for otherwise than the key was first used for.
-func differs(n operators.NewInstance, r ledger.Request) error {
-	var was fleet.Overrides
-	if r.Overrides != nil {
-		was = *r.Overrides
-	}
-	switch {
-	case r.Group != n.Group.Name:
-		return rpc.Precondition.Errorf("group: the idempotency key %s names an instance of group %s, not %s", n.Key, r.Group, n.Group.Name)
-	case was.InstanceType != n.Overrides.InstanceType:
-		return rpc.Precondition.Errorf("instance_type: the idempotency key %s names an instance with the override %q, not %q",
-			n.Key, was.InstanceType, n.Overrides.InstanceType)
-	case !reflect.DeepEqual(was.Vars, n.Overrides.Vars):
-		return rpc.Precondition.Errorf("vars: the idempotency key %s names an instance with other vars", n.Key)
-	default:
-		return nil
 	}
 }
 

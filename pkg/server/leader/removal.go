@@ -15,14 +15,26 @@ var errSettled = errors.New("nothing to change")
 // DeleteInstance has an instance's record say that it is to go; what follows is the
 // plan's. The first word counts.
 func (o *onDemand) DeleteInstance(ctx context.Context, tenant string, id fleet.InstanceID) error {
+	_, err := o.remove(ctx, tenant, id)
+	return kind(err)
+}
+
+// remove does so, and returns what the instance's key names then: another one when
+// this one had failed, and the creation was repeated.
+func (o *onDemand) remove(ctx context.Context, tenant string, id fleet.InstanceID) (names fleet.InstanceID, err error) {
 	now := o.cfg.Now().UTC()
-	return o.change(ctx, tenant, id, func(i *fleet.Instance) error {
-		if i.Phase.Ending() || i.RemovalAskedAt != nil {
+	err = o.change(ctx, tenant, id, func(i *fleet.Instance) error {
+		failing := i.Phase == fleet.Deleting && i.Failed() // its key is not to become free
+		if i.Phase.Ending() && !failing || i.RemovalAskedAt != nil {
 			return errSettled
 		}
 		i.RemovalAskedAt = &now
 		return nil
 	})
+	if i, ok := o.records.Get(id); err == nil && ok && i.Phase == fleet.Deleted && i.Failed() && i.RequestKey != "" {
+		return o.keep(ctx, i)
+	}
+	return id, err
 }
 
 // AcknowledgeDrained has a draining instance's record say that nothing is left on

@@ -16,9 +16,10 @@ import (
 // its key from naming anything, so that no second instance comes of it.
 var ErrRequest = errors.New("malformed request")
 
-// Request is what an idempotency key stands for: one on-demand instance, for ever.
-// It is written before the instance's record, so that whoever is asked again, on
-// whichever server, goes on with the same id. It is never removed.
+// Request is what an idempotency key stands for: one on-demand instance, for ever,
+// unless that came to nothing. It is written before the instance's record, so that
+// whoever is asked again, on whichever server, goes on with the same id. It is never
+// removed.
 type Request struct {
 	Tenant    string           `json:"tenant"`
 	Key       string           `json:"key"`
@@ -33,6 +34,12 @@ type Request struct {
 	// written. That holds across lost replies and changes of the leader, because
 	// both are durable and in this order; an age to compare would only be a guess.
 	Gone bool `json:"gone,omitempty"`
+	// Failure is that of the instance, once it is gone: why it came to nothing.
+	Failure string `json:"failure,omitempty"`
+	// Removed says that somebody asked for the removal of an instance that had come
+	// to nothing already. The key goes on to name it, so that whoever repeats the
+	// creation finds it gone.
+	Removed bool `json:"removed,omitempty"`
 
 	Epoch  uint64 `json:"epoch"`
 	Rev    uint64 `json:"rev"`
@@ -122,7 +129,7 @@ func (w *Writer) claim(ctx context.Context, r Request) (Request, error) {
 	if err != nil {
 		return Request{}, err
 	}
-	r.Epoch, r.Rev, r.Writer, r.Gone = w.fence.Epoch(), 1, w.ledger.cfg.Writer, false
+	r.Epoch, r.Rev, r.Writer, r.Gone, r.Failure, r.Removed = w.fence.Epoch(), 1, w.ledger.cfg.Writer, false, "", false
 	body, err := json.Marshal(r)
 	if err != nil {
 		return Request{}, fmt.Errorf("encode: %w", err)
@@ -132,38 +139,19 @@ func (w *Writer) claim(ctx context.Context, r Request) (Request, error) {
 	}
 	_, err = w.put(ctx, at, body, object.IfAbsent())
 	if errors.Is(err, ErrConflict) {
-		err = w.fence.Act(ctx, func(ctx context.Context) error {
-			there, err := w.ledger.request(ctx, r.Tenant, r.Key)
-			r = there.Request
-			return err
-		})
+		return w.standing(ctx, r.Tenant, r.Key)
 	}
 	return r, err
 }
 
-// retire has the request of an instance, if it has one, say that the instance's
-// record is about to leave the store.
-func (w *Writer) retire(ctx context.Context, i fleet.Instance) error {
-	at, err := w.ledger.requestKey(i.Tenant, i.RequestKey)
-	if i.RequestKey == "" || err != nil {
-		return nil //nolint:nilerr // what is no key names nothing
-	}
-	r, err := w.ledger.request(ctx, i.Tenant, i.RequestKey)
-	switch {
-	case errors.Is(err, ErrNotFound), errors.Is(err, ErrRequest):
-		return nil // removed or broken by hand: it names nothing any more
-	case err != nil:
+// standing is what a key stands for now, as this term may tell.
+func (w *Writer) standing(ctx context.Context, tenant, key string) (r Request, err error) {
+	err = w.fence.Act(ctx, func(ctx context.Context) error {
+		there, err := w.ledger.request(ctx, tenant, key)
+		r = there.Request
 		return err
-	case r.ID != i.ID, r.Gone:
-		return nil
-	}
-	r.Gone, r.Epoch, r.Rev, r.Writer = true, w.fence.Epoch(), r.Rev+1, w.ledger.cfg.Writer
-	body, err := record.Encode(r.Request, r.unknown)
-	if err != nil {
-		return fmt.Errorf("encode request: %w", err)
-	}
-	_, err = w.put(ctx, at, body, object.IfMatch(r.etag))
-	return err
+	})
+	return r, err
 }
 
 // OnDemand counts a tenant's on-demand instances that are not deleted.

@@ -21,7 +21,8 @@ type NewInstance struct {
 // rpc.NotFound, in the words for one that is not there.
 type OnDemand interface {
 	// CreateInstance makes the instance, or returns the one that the key names
-	// already, as it is now: one in phase deleted when it is gone.
+	// already, as it is now: one in phase deleted when it is gone. A key whose
+	// instance failed, which is that no machine was made for it, names a new one.
 	CreateInstance(ctx context.Context, n NewInstance) (fleet.Instance, error)
 	// DeleteInstance asks that an on-demand instance goes, or that a managed one is
 	// replaced.

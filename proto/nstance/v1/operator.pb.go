@@ -1727,7 +1727,8 @@ func (x *DrainStatus) GetAckedAt() *timestamppb.Timestamp {
 type CreateInstanceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// The same key names the same instance for ever. Optional.
+	// The same key names the same instance for ever, unless that came to nothing: then
+	// it names a new one. Optional.
 	IdempotencyKey string           `protobuf:"bytes,2,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	InstanceType   *string          `protobuf:"bytes,3,opt,name=instance_type,json=instanceType,proto3,oneof" json:"instance_type,omitempty"`
 	Vars           *structpb.Struct `protobuf:"bytes,4,opt,name=vars,proto3" json:"vars,omitempty"`
