@@ -13,33 +13,37 @@ import (
 
 // Decode fills the struct that into points to from a map read from the config,
 // by the names in its json tags, and strictly: an unknown name and a value of
-// the wrong type are ErrInvalid. field is the map's own path, for the error.
-func Decode(field string, values map[string]any, into any) error {
+// the wrong type are reported. field is the map's own path.
+func Decode(field string, values map[string]any, into any) (wrong FieldErrors) {
 	known := fieldNames(reflect.TypeOf(into).Elem())
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(known, name) {
-			return fmt.Errorf("%w: %s.%.80s: no such field (have: %s)", ErrInvalid, field, name, strings.Join(known, ", "))
+			wrong.Addf(fmt.Sprintf("%s.%.80s", field, name), "no such field (have: %s)", strings.Join(known, ", "))
 		}
+	}
+	if len(wrong) > 0 {
+		return wrong
 	}
 	data, err := json.Marshal(values)
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrInvalid, field, err)
+		wrong.Addf(field, "%v", err)
+		return wrong
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	err = d.Decode(into)
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		verb := "is"
-		if inner(reflect.TypeOf(into).Elem(), wrong) {
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &mismatch):
+		verb := "got"
+		if inner(reflect.TypeOf(into).Elem(), mismatch) {
 			verb = "holds"
 		}
-		return fmt.Errorf("%w: %s.%s %s %s: want %s", ErrInvalid, field, wrong.Field, verb, article(wrong.Value), jsonType(wrong.Type))
+		wrong.Addf(field+"."+mismatch.Field, "%s %s: want %s", verb, article(mismatch.Value), jsonType(mismatch.Type))
+	case err != nil:
+		wrong.Addf(field, "%v", err)
 	}
-	if err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrInvalid, field, err)
-	}
-	return nil
+	return wrong
 }
 
 func fieldNames(t reflect.Type) []string {

@@ -1,8 +1,6 @@
 package provider
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -36,19 +34,18 @@ func managed() []string {
 
 // CheckEnvironment reports every variable in env, which came from the config at
 // the path field, that can't be one or that is not the config's to set.
-func CheckEnvironment(field string, env map[string]string) error {
-	var problems []error
+func CheckEnvironment(field string, env map[string]string) (wrong FieldErrors) {
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		switch {
 		case name == "" || strings.ContainsAny(name, "=\x00"):
-			problems = append(problems, fmt.Errorf("%w: %s: %.80q is not a variable's name", ErrInvalid, field, name))
+			wrong.Addf(field, "%.80q is not a variable's name", name)
 		case slices.Contains(managed(), name):
-			problems = append(problems, fmt.Errorf("%w: %s.%s: the provider sets this variable itself", ErrInvalid, field, name))
+			wrong.Addf(field+"."+name, "the provider sets this variable itself")
 		case strings.ContainsRune(env[name], 0):
-			problems = append(problems, fmt.Errorf("%w: %s.%s: the value holds a zero byte", ErrInvalid, field, name))
+			wrong.Addf(field+"."+name, "the value holds a zero byte")
 		}
 	}
-	return errors.Join(problems...)
+	return wrong
 }
 
 // MergeEnvironment returns layers on top of each other, the last one winning, as

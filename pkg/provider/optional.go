@@ -14,6 +14,7 @@ type (
 	hasImageResolver  interface{ ImageResolver() (ImageResolver, bool) }
 	hasLoadBalancer   interface{ LoadBalancer() (LoadBalancer, bool) }
 	hasInstanceTypes  interface{ InstanceTypes() (InstanceTypes, bool) }
+	hasArgsChecker    interface{ ArgsChecker() (ArgsChecker, bool) }
 )
 
 // WatcherOf returns the provider's Watcher; ok is false when it has none.
@@ -44,6 +45,11 @@ func LoadBalancerOf(p Provider) (LoadBalancer, bool) {
 // InstanceTypesOf returns the provider's InstanceTypes; ok is false when it has none.
 func InstanceTypesOf(p Provider) (InstanceTypes, bool) {
 	return part(p, hasInstanceTypes.InstanceTypes)
+}
+
+// ArgsCheckerOf returns the provider's ArgsChecker; ok is false when it has none.
+func ArgsCheckerOf(p Provider) (ArgsChecker, bool) {
+	return part(p, hasArgsChecker.ArgsChecker)
 }
 
 // part asks p by the accessor, if p has that method, and else takes p itself.

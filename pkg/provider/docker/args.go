@@ -32,80 +32,84 @@ type request struct {
 	host   *container.HostConfig
 }
 
-// render turns a spec into what the engine is asked for.
-func (p *Provider) render(spec provider.Spec) (request, error) {
+// CheckArgs implements provider.ArgsChecker.
+func (cfg Config) CheckArgs(spec provider.Spec) error {
+	_, err := cfg.render(spec)
+	return err
+}
+
+// CheckArgs implements provider.ArgsChecker.
+func (p *Provider) CheckArgs(spec provider.Spec) error { return p.cfg.CheckArgs(spec) }
+
+// render turns a spec into what the engine is asked for. The error lists all that is
+// wrong with the args.
+func (cfg Config) render(spec provider.Spec) (request, error) {
 	var a args
-	if err := provider.Decode("args", spec.Args, &a); err != nil {
-		return request{}, err
-	}
-	if err := provider.CheckEnvironment("args.env", a.Env); err != nil {
-		return request{}, err
-	}
-	resources, err := a.resources()
-	if err != nil {
-		return request{}, err
-	}
-	labels, err := p.labels(spec, a.Labels)
-	if err != nil {
-		return request{}, err
+	wrong := provider.Decode("args", spec.Args, &a)
+	wrong = append(wrong, provider.CheckEnvironment("args.env", a.Env)...)
+	resources := a.resources(&wrong)
+	labels := a.labels(spec, &wrong)
+	for n, line := range a.ExtraHosts {
+		if name, addr, ok := strings.Cut(line, ":"); !ok || name == "" || addr == "" {
+			wrong.Addf(fmt.Sprintf("args.extra_hosts[%d]", n), "%.80q is not valid: want name:address", line)
+		}
 	}
 	return request{
 		config: &container.Config{
-			Image:    cmp.Or(a.Image, p.cfg.Image),
+			Image:    cmp.Or(a.Image, cfg.Image),
 			Hostname: spec.Hostname,
 			User:     fmt.Sprintf("%d:%d", AgentUser, AgentUser),
 			Labels:   labels,
-			Env: provider.MergeEnvironment(p.cfg.Env, a.Env, spec.Environment(), map[string]string{
+			Env: provider.MergeEnvironment(cfg.Env, a.Env, spec.Environment(), map[string]string{
 				"NSTANCE_IDENTITY_DIR": agentDir + "/identity",
 				"NSTANCE_KEYS_DIR":     agentDir + "/keys",
 				"NSTANCE_RECV_DIR":     agentDir + "/recv",
 			}),
 		},
 		host: &container.HostConfig{
-			NetworkMode:   container.NetworkMode(cmp.Or(a.Network, p.cfg.Network)),
+			NetworkMode:   container.NetworkMode(cmp.Or(a.Network, cfg.Network)),
 			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 			ExtraHosts:    a.ExtraHosts,
 			Resources:     resources,
 		},
-	}, nil
+	}, wrong.Err()
 }
 
-func (p *Provider) labels(spec provider.Spec, extra map[string]string) (map[string]string, error) {
+func (a args) labels(spec provider.Spec, wrong *provider.FieldErrors) map[string]string {
 	labels := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(extra)) {
+	for _, name := range slices.Sorted(maps.Keys(a.Labels)) {
 		if strings.HasPrefix(name, "nstance:") {
-			return nil, fmt.Errorf("%w: args.labels.%s: labels that begin with nstance: are the provider's", provider.ErrInvalid, name)
+			wrong.Addf("args.labels."+name, "labels that begin with nstance: are the provider's")
 		}
-		labels[name] = extra[name]
+		labels[name] = a.Labels[name]
 	}
 	maps.Copy(labels, spec.Tags)
 	labels[labelHostname], labels[labelSubnet] = spec.Hostname, spec.Subnet
-	return labels, nil
+	return labels
 }
 
 // maxCPUs keeps the engine's count of billionths within its type.
 const maxCPUs = 1 << 20
 
-func (a args) resources() (container.Resources, error) {
-	var r container.Resources
+func (a args) resources(wrong *provider.FieldErrors) (r container.Resources) {
 	if a.Memory != "" {
 		n, ok := parseBytes(a.Memory)
 		if !ok {
-			return r, fmt.Errorf("%w: args.memory is %.80q: want bytes such as 512m or 2g", provider.ErrInvalid, a.Memory)
+			wrong.Addf("args.memory", "%.80q is not valid: want bytes such as 512m or 2g", a.Memory)
 		}
 		r.Memory, r.MemorySwap = n, n // no swap on top
 	}
 	if a.CPUs < 0 || a.CPUs > maxCPUs {
-		return r, fmt.Errorf("%w: args.cpus is %v: want a number such as 1.5", provider.ErrInvalid, a.CPUs)
+		wrong.Addf("args.cpus", "%v is not valid: want a number such as 1.5", a.CPUs)
 	}
 	r.NanoCPUs = int64(math.Round(a.CPUs * 1e9))
 	if a.PidsLimit < 0 {
-		return r, fmt.Errorf("%w: args.pids_limit is %d: want 0 or more", provider.ErrInvalid, a.PidsLimit)
+		wrong.Addf("args.pids_limit", "%d is not valid: want 0 or more", a.PidsLimit)
 	}
 	if a.PidsLimit > 0 {
 		r.PidsLimit = &a.PidsLimit
 	}
-	return r, nil
+	return r
 }
 
 // parseBytes reads a positive whole number with an optional unit: k, m or g, in

@@ -23,7 +23,7 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM,
 	if err := spec.Check(p.cfg.Scope); err != nil {
 		return provider.VM{}, err
 	}
-	r, err := p.render(spec)
+	r, err := p.cfg.render(spec)
 	if err != nil {
 		return provider.VM{}, err
 	}

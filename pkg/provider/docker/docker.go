@@ -88,8 +88,8 @@ type options struct {
 // names it.
 func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	o := options{Host: cfg.Host, Image: cfg.Image, Network: cfg.Network}
-	if err := provider.Decode("options", values, &o); err != nil {
-		return Config{}, err
+	if wrong := provider.Decode("options", values, &o); len(wrong) > 0 {
+		return Config{}, wrong
 	}
 	cfg.Host, cfg.Image, cfg.Network = o.Host, o.Image, o.Network
 	if o.Env != nil {
@@ -105,7 +105,7 @@ func (cfg Config) Validate() error {
 	if cfg.Image == "" {
 		bad("options.image is empty: want the agent's image")
 	}
-	problems = append(problems, provider.CheckEnvironment("options.env", cfg.Env))
+	problems = append(problems, provider.CheckEnvironment("options.env", cfg.Env).Err())
 	if l := cfg.Leader; l != nil {
 		if l.Network == "" {
 			bad("leader_network.interface_id is empty: want a user-defined network")
@@ -134,6 +134,9 @@ type Provider struct {
 var (
 	_ provider.Provider = (*Provider)(nil)
 	_ provider.Watcher  = (*Provider)(nil)
+
+	_ provider.ArgsChecker = (*Provider)(nil)
+	_ provider.ArgsChecker = Config{} // before there is a Provider
 )
 
 // New checks cfg. It does not call the engine: one that is down is temporary.

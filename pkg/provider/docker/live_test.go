@@ -186,7 +186,7 @@ func TestConformance(t *testing.T) {
 				})
 			},
 			Patience: 30 * time.Second,
-			BadArgs:  map[string]any{"privileged": true},
+			BadArgs:  []map[string]any{{"privileged": true}, {"memory": "12q", "cpus": -1}, {"extra_hosts": []any{"nowhere"}}},
 		}
 	}})
 }

@@ -215,16 +215,18 @@ func TestBadArgs(t *testing.T) {
 	p, w := openWire(t, nil)
 	for want, args := range map[string]map[string]any{
 		"args.privileged: no such field (have: cpus, env, extra_hosts, image, labels, memory, network, pids_limit)": {"privileged": true},
-		`args.memory is "lots": want bytes such as 512m or 2g`:                                                      {"memory": "lots"},
-		`args.memory is "m"`:                                                {"memory": "m"},
-		`args.memory is "-1"`:                                               {"memory": "-1"},
-		`args.memory is "9999999999999g"`:                                   {"memory": "9999999999999g"},
-		"args.cpus is -1: want a number such as 1.5":                        {"cpus": -1},
-		"args.cpus is a string: want a number":                              {"cpus": "2"},
-		"args.pids_limit is -1":                                             {"pids_limit": -1},
-		"args.labels.nstance:shard: labels that begin with nstance: are":    {"labels": map[string]any{"nstance:shard": "x"}},
-		"args.env.NSTANCE_KEYS_DIR: the provider sets this variable itself": {"env": map[string]any{"NSTANCE_KEYS_DIR": "/x"}},
-		"args.extra_hosts is a string: want a list":                         {"extra_hosts": "a:b"},
+		`args.memory: "lots" is not valid: want bytes such as 512m or 2g`:                                           {"memory": "lots"},
+		`args.memory: "m"`:              {"memory": "m"},
+		`args.memory: "-1"`:             {"memory": "-1"},
+		`args.memory: "9999999999999g"`: {"memory": "9999999999999g"},
+		"args.cpus: -1 is not valid: want a number such as 1.5":                                    {"cpus": -1},
+		"args.cpus: got a string: want a number":                                                   {"cpus": "2"},
+		"args.pids_limit: -1 is not valid":                                                         {"pids_limit": -1},
+		"args.labels.nstance:shard: labels that begin with nstance: are":                           {"labels": map[string]any{"nstance:shard": "x"}},
+		"args.env.NSTANCE_KEYS_DIR: the provider sets this variable itself":                        {"env": map[string]any{"NSTANCE_KEYS_DIR": "/x"}},
+		"args.extra_hosts: got a string: want a list":                                              {"extra_hosts": "a:b"},
+		`args.extra_hosts[1]: "nowhere" is not valid: want name:address`:                           {"extra_hosts": []any{"a:b", "nowhere"}},
+		`args.memory: "0" is not valid: want bytes such as 512m or 2g; args.cpus: -1 is not valid`: {"memory": "0", "cpus": -1},
 	} {
 		_, err := p.Create(t.Context(), newSpec(t, wireScope(), args))
 		if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {

@@ -65,6 +65,10 @@ type Config struct {
 	// World.AddTarget for more.
 	Targets []string
 
+	// CheckArgs says what is wrong with a spec, as provider.FieldErrors; nil: any goes,
+	// and there is no provider.ArgsChecker.
+	CheckArgs func(provider.Spec) error
+
 	Chances []Chance // random faults; the first that strikes wins
 
 	// OnCall, when set, is told of every call as it starts, after the guard

@@ -20,6 +20,13 @@ var scope = provider.Scope{ClusterID: "c", Shard: "s"}
 func harness(cfg fake.Config) providertest.Harness {
 	cfg.Capacity = map[string]int{"subnet-a": 100, "subnet-b": 5}
 	cfg.Images, cfg.Targets, cfg.InstanceTypes = images(), []string{}, instanceTypes()
+	cfg.CheckArgs = func(spec provider.Spec) error {
+		var wrong provider.FieldErrors
+		if spec.Args["size"] == "huge" {
+			wrong.Addf("args.size", "there is no huge machine: want small")
+		}
+		return wrong.Err()
+	}
 	return providertest.Harness{
 		Around: synctest.Test,
 		New: func(*testing.T) providertest.World {
@@ -31,6 +38,7 @@ func harness(cfg fake.Config) providertest.Harness {
 				Patience: time.Minute,
 
 				Subnet: "subnet-b", Images: imageCases(), InstanceTypes: instanceTypes(),
+				BadArgs:       []map[string]any{{"size": "huge"}},
 				Target:        func(t *testing.T) string { w.AddTarget(t.Name()); return t.Name() },
 				MissingTarget: "nowhere",
 			}

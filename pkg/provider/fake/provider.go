@@ -27,6 +27,11 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM,
 	if err := spec.Check(p.scope); err != nil {
 		return provider.VM{}, err
 	}
+	if check := p.w.cfg.CheckArgs; check != nil {
+		if err := check(spec); err != nil {
+			return provider.VM{}, err
+		}
+	}
 	r := request{op: OpCreate, ref: provider.Ref{ID: spec.ID}, subnet: spec.Subnet, takes: p.w.cfg.CreateLatency, mutates: true}
 	return send(ctx, p, r, func() (provider.VM, error) { return p.w.create(p.scope, spec) })
 }
@@ -100,6 +105,17 @@ func batch[T any](ctx context.Context, p *Provider, r request, apply func(provid
 		}
 		return out, nil
 	})
+}
+
+// argsChecker checks by what the world was configured with.
+type argsChecker func(provider.Spec) error
+
+// CheckArgs implements provider.ArgsChecker.
+func (c argsChecker) CheckArgs(spec provider.Spec) error { return c(spec) }
+
+// ArgsChecker returns what the world checks args by, if it does.
+func (p *Provider) ArgsChecker() (c provider.ArgsChecker, ok bool) {
+	return argsChecker(p.w.cfg.CheckArgs), p.w.cfg.CheckArgs != nil
 }
 
 // request is one call on its way.

@@ -28,8 +28,8 @@ func TestWithOptions(t *testing.T) {
 	}
 	for want, options := range map[string]map[string]any{
 		"options.directory: no such field (have: agent, dir, env, scan_interval, stop_grace)": {"directory": "/d"},
-		"options.dir is a number: want a string":                                              {"dir": 1},
-		`options.stop_grace is "soon": want a duration such as 5s`:                            {"stop_grace": "soon"},
+		"options.dir: got a number: want a string":                                            {"dir": 1},
+		`options.stop_grace: "soon" is not valid: want a duration such as 5s`:                 {"stop_grace": "soon"},
 	} {
 		if _, err := base.WithOptions(options); !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", options, err, want)

@@ -98,7 +98,7 @@ func TestBadArgs(t *testing.T) {
 	p := open(t, newWorld(t).config(t, scope))
 	for want, args := range map[string]map[string]any{
 		"args.image: no such field (have: env)":                     {"image": "x"},
-		"args.env holds a number: want a string":                    {"env": map[string]any{"A": 1}},
+		"args.env: holds a number: want a string":                   {"env": map[string]any{"A": 1}},
 		"args.env.NSTANCE_INSTANCE_ID: the provider sets this":      {"env": map[string]any{"NSTANCE_INSTANCE_ID": "x"}},
 		`args.env: "A=B" is not a variable's name`:                  {"env": map[string]any{"A=B": "x"}},
 		"args.env.A: the value holds a zero byte":                   {"env": map[string]any{"A": "x\x00y"}},

@@ -71,8 +71,8 @@ type options struct {
 // such as "5s"). Anything else is an error that names it.
 func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	o := options{Dir: cfg.Dir, Agent: cfg.Agent, StopGrace: cfg.StopGrace.String(), ScanInterval: cfg.ScanInterval.String()}
-	if err := provider.Decode("options", values, &o); err != nil {
-		return Config{}, err
+	if wrong := provider.Decode("options", values, &o); len(wrong) > 0 {
+		return Config{}, wrong
 	}
 	cfg.Dir, cfg.Agent = o.Dir, o.Agent
 	if o.Env != nil {
@@ -84,7 +84,7 @@ func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	}{{"stop_grace", o.StopGrace, &cfg.StopGrace}, {"scan_interval", o.ScanInterval, &cfg.ScanInterval}} {
 		v, err := time.ParseDuration(d.text)
 		if err != nil {
-			return Config{}, fmt.Errorf("%w: options.%s is %.80q: want a duration such as 5s", provider.ErrInvalid, d.name, d.text)
+			return Config{}, provider.FieldErrors{{Path: "options." + d.name, Message: fmt.Sprintf("%.80q is not valid: want a duration such as 5s", d.text)}}
 		}
 		*d.to = v
 	}
@@ -105,7 +105,7 @@ func (cfg Config) Validate() error {
 	if cfg.ScanInterval <= 0 {
 		bad("options.scan_interval is %v: want more than 0", cfg.ScanInterval)
 	}
-	problems = append(problems, provider.CheckEnvironment("options.env", cfg.Env))
+	problems = append(problems, provider.CheckEnvironment("options.env", cfg.Env).Err())
 	if cfg.Logger == nil {
 		bad("the logger is missing")
 	}
@@ -148,6 +148,9 @@ type Provider struct {
 var (
 	_ provider.Provider = (*Provider)(nil)
 	_ provider.Watcher  = (*Provider)(nil)
+
+	_ provider.ArgsChecker = (*Provider)(nil)
+	_ provider.ArgsChecker = Config{} // before there is a Provider
 )
 
 // New checks cfg and opens the shard's folder, making it when it is missing.

@@ -186,7 +186,7 @@ func TestConformance(t *testing.T) {
 				w.plant(t, fmt.Sprintf("stray-%d", planted), tags)
 			},
 			Patience: 10 * time.Second,
-			BadArgs:  map[string]any{"image": "debian"},
+			BadArgs:  []map[string]any{{"image": "debian"}, {"env": 1}, {"env": map[string]any{"NSTANCE_INSTANCE_ID": "x"}}},
 		}
 	}})
 }

@@ -2,6 +2,7 @@ package providertest
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -114,8 +115,8 @@ func testCreateInvalid(t *testing.T, s *shard) {
 		"another shard":    func(spec *provider.Spec) { spec.Tags[provider.TagShard] = "other" },
 		"another instance": func(spec *provider.Spec) { spec.Tags[provider.TagInstanceID] = string(s.newID(t)) },
 	}
-	if s.BadArgs != nil {
-		change["bad args"] = func(spec *provider.Spec) { spec.Args = s.BadArgs }
+	for n, args := range s.BadArgs {
+		change[fmt.Sprintf("bad args %d", n)] = func(spec *provider.Spec) { spec.Args = args }
 	}
 	for _, name := range slices.Sorted(maps.Keys(change)) {
 		spec := s.spec(t, s.scope)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nstance/nstance/pkg/provider"
@@ -28,6 +29,36 @@ func offered[T any](t *testing.T, s *shard, of func(provider.Provider) (T, bool)
 		t.Fatalf("the provider offers it, and the world has no %s to test it by", field)
 	}
 	return part
+}
+
+// testArgs: what the check refuses Create refuses too, which testCreateInvalid sees
+// to, and what Create takes the check has nothing against.
+func testArgs(t *testing.T, s *shard) {
+	p := offered(t, s, provider.ArgsCheckerOf, len(s.BadArgs) > 0, "BadArgs")
+	spec := s.spec(t, s.scope)
+	if err := p.CheckArgs(spec); err != nil {
+		t.Errorf("check of what Create is to take: %v", err)
+	}
+	if _, err := s.Create(t.Context(), spec); err != nil {
+		t.Errorf("create: %v", err)
+	}
+	for _, args := range s.BadArgs {
+		spec.Args = args
+		err := p.CheckArgs(spec)
+		var fields provider.FieldErrors
+		if !errors.Is(err, provider.ErrInvalid) || !errors.As(err, &fields) || len(fields) == 0 {
+			t.Errorf("%v: check answers %v, want FieldErrors", args, err)
+		}
+		for _, f := range fields {
+			if !strings.HasPrefix(f.Path, "args") || f.Message == "" {
+				t.Errorf("%v: the check names %q, want a path below args and what is wrong with it", args, f)
+			}
+		}
+		draft := provider.Spec{ID: spec.ID, Args: args, Arch: spec.Arch, InstanceType: spec.InstanceType, Subnet: spec.Subnet}
+		if again := p.CheckArgs(draft); again == nil || again.Error() != err.Error() {
+			t.Errorf("%v: without tags and bootstrap the check answers %v, with them %v", args, again, err)
+		}
+	}
 }
 
 func testSubnetCapacity(t *testing.T, s *shard) {

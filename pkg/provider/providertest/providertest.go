@@ -40,8 +40,8 @@ type World struct {
 	// happening.
 	Patience time.Duration
 
-	// BadArgs are args that Create must refuse as ErrInvalid; nil: any go.
-	BadArgs map[string]any
+	// BadArgs are args each of which Create must refuse as ErrInvalid; nil: any go.
+	BadArgs []map[string]any
 
 	// What the optional parts of a provider are tested by. A world must have it
 	// if its provider offers the part.
@@ -101,6 +101,7 @@ func Run(t *testing.T, h Harness) {
 		{"WatchDeath", testWatchDeath},
 		{"WatchDeathFromElsewhere", testWatchDeathFromElsewhere},
 		{"WatchEnds", testWatchEnds},
+		{"Args", testArgs},
 		{"SubnetCapacity", testSubnetCapacity},
 		{"SubnetFull", testSubnetFull},
 		{"Images", testImages},
