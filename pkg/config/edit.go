@@ -84,7 +84,12 @@ func (s *Shard) CheckChange(d Dynamic, key fleet.GroupKey, c Change, checks Chec
 	if err := checks.archFits(group.InstanceType, group.Arch); err != nil {
 		problems.addf("instance_type", "%v", err)
 	}
-	return slices.Concat(problems, after.check(), wrong).sorted().Err()
+	problems = slices.Concat(problems, after.check(), wrong)
+	// Nobody is kept from making smaller what can't be made any more.
+	if len(problems) == 0 && (c.Template != nil || c.InstanceType != nil || c.SubnetPool != nil || c.Vars != nil) {
+		problems, _ = checks.refused(s, group) // what can't be rendered may be told for each instance
+	}
+	return problems.sorted().Err()
 }
 
 func checkRemove(c Change) Problems {

@@ -34,7 +34,7 @@ const MaxOverrides = 64 << 10
 
 // CheckOverrides checks what is asked for one on-demand instance of a group, by the
 // rules for a group's own fields. The error is a Problems whose paths begin with
-// instance_type or vars.
+// instance_type, vars, or args for what the provider has against them.
 func (s *Shard) CheckOverrides(g fleet.Group, o fleet.Overrides, checks Checks) error {
 	vars, err := normalizeMap(o.Vars)
 	if err != nil {
@@ -53,6 +53,9 @@ func (s *Shard) CheckOverrides(g fleet.Group, o fleet.Overrides, checks Checks) 
 	}
 	if err := checks.archFits(o.InstanceType, g.Arch); err != nil {
 		v.addf("instance_type", "%v", err)
+	}
+	if len(v.problems) == 0 {
+		v.problems = s.refusedOverrides(g, o, checks)
 	}
 	if err := v.problems.sorted().Err(); err != nil {
 		return fmt.Errorf("check overrides: %w", err)

@@ -12,6 +12,10 @@ type Checks struct {
 	// InstanceTypeArch returns the architecture (amd64 or arm64) of an instance
 	// type, and whether the type is known at all. Nil: nothing is known.
 	InstanceTypeArch func(instanceType string) (arch string, known bool)
+	// Args returns what the provider would refuse of a group's instances, given their
+	// rendered args; paths begin with args or instance_type. Nil: anything goes. It
+	// changes neither, and is pure.
+	Args func(g fleet.Group, args map[string]any) Problems
 }
 
 // Validate reports every problem of a complete config, nil when there is none.
@@ -38,6 +42,7 @@ func (v *validator) validate() Problems {
 	v.certificates()
 	v.templates()
 	v.groups()
+	v.providerArgs()
 	return v.problems
 }
 

@@ -9,11 +9,10 @@ import (
 // what Create would refuse.
 type ArgsChecker interface {
 	// CheckArgs reports, as FieldErrors, what is wrong with what a config asks for:
-	// args, and the instance type, architecture, subnet and userdata that go with
-	// them. Paths are those of a group in the config, such as args.env.HOME and
-	// instance_type. No instance has to be meant: the spec's id, and what it renders
-	// to, may be made up, and tags and bootstrap may be missing. What it refuses
-	// Create refuses too. It is pure.
+	// args, and the instance type, architecture and subnet that go with them. Paths
+	// are those of a group in the config, such as args.env.HOME and instance_type. No
+	// instance has to be meant: what was rendered for one may be made up, and all else
+	// in the spec may be missing. What it refuses Create refuses too. It is pure.
 	CheckArgs(spec Spec) error
 }
 

@@ -60,7 +60,7 @@ func newProvider(cfg Config, o Opening) (provider.Provider, error) {
 		dc.Leader = o.dockerLeader()
 		return docker.New(dc)
 	default:
-		return nil, checkProvider(config.Server{Provider: o.Provider}).Err()
+		return nil, cfg.checkProvider(config.Server{Provider: o.Provider}).Err()
 	}
 }
 
@@ -72,37 +72,4 @@ func (o Opening) dockerLeader() *docker.Leader {
 	}
 	addr, _ := netip.ParseAddr(o.Leader.IPv4) // one that is none is refused when the provider is made
 	return &docker.Leader{Network: o.Leader.InterfaceID, IPv4: addr, Self: o.Self}
-}
-
-// checkProvider reports what this build, or the provider, can't do of what a config
-// asks for.
-func checkProvider(s config.Server) (problems config.Problems) {
-	bad := func(path, message string) { problems = append(problems, config.Problem{Path: path, Message: message}) }
-	kind := s.Provider.Kind
-	if kind != config.ProviderProcess && kind != config.ProviderDocker {
-		bad("server.provider.kind", fmt.Sprintf("%q is not part of this build (have: %s, %s)", kind, config.ProviderDocker, config.ProviderProcess))
-	}
-	if s.LeaderNetwork.InterfaceID == "" {
-		return problems
-	}
-	switch kind {
-	case config.ProviderProcess:
-		bad("server.leader_network.interface_id", "the provider process moves no address: remove it")
-	case config.ProviderDocker:
-		if s.LeaderNetwork.IPv6 != "" {
-			bad("server.leader_network.ipv6", "the provider docker moves an IPv4 address only: remove it")
-		}
-		if s.LeaderNetwork.IPv4 == "" {
-			bad("server.leader_network.ipv4", "required beside interface_id with the provider docker")
-		}
-	}
-	return problems
-}
-
-// checkShard is what parsing can't know of a config.
-func (c Config) checkShard(shard *config.Shard) error {
-	if c.OpenProvider != nil {
-		return nil
-	}
-	return checkProvider(shard.Server).Err()
 }

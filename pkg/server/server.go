@@ -81,7 +81,10 @@ func newServer(cfg Config) (*Server, error) {
 	}
 	needs := election.NewNeeds(nil)
 	s := &Server{cfg: cfg, holder: cfg.ID + "." + string(suffix), bare: store, store: accounted{store, needs}, needs: needs}
-	s.static = &leader.Static{Store: s.store, Shard: cfg.Shard, Check: cfg.checkShard, Logger: cfg.Logger}
+	s.static = &leader.Static{
+		Store: s.store, Shard: cfg.Shard, Check: cfg.checkShard, Logger: cfg.Logger,
+		Checks: func(shard *config.Shard) config.Checks { return cfg.checks(shard, s.provider.Provider) },
+	}
 	s.health, s.trust = healthEndpoint{cfg: cfg, ready: &s.ready}, trust{cfg: cfg, addresses: &s.addresses}
 	s.handshakes = rpc.NewHandshakes(rpc.HandshakeLimits{}, s.ofInstance)
 	return s, nil

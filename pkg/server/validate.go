@@ -23,6 +23,9 @@ func Validate(ctx context.Context, cfg Config, args []string, out io.Writer) err
 	if err == nil {
 		err = cfg.checkShard(shard)
 	}
+	if err == nil {
+		err = shard.Validate(cfg.checks(shard, nil)).Err()
+	}
 	if err != nil {
 		return fmt.Errorf("%s is not valid:\n%w", name, err)
 	}

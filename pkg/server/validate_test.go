@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +31,10 @@ func TestValidate(t *testing.T) {
 		"an address of a kind that the provider can't move": {strings.Replace(strings.Replace(good, `"kind": "process"`, `"kind": "docker"`, 1), `"bind": {`,
 			`"leader_network": { "ipv6": "fd00::9", "interface_id": "net" }, "bind": {`, 1), "",
 			"server.leader_network.ipv6: the provider docker moves an IPv4 address only"},
+		"args that the provider refuses": {strings.Replace(good, `"vars": { "n": 1 }`, `"args": { "colour": "red" }`, 1), "",
+			"templates.knd.args.colour: no such field (have: env)"},
+		"an option that the provider does not have": {strings.Replace(good, `"kind": "process"`, `"kind": "process", "options": { "folder": "x" }`, 1), "",
+			"server.provider.options.folder: no such field (have: agent, dir"},
 		"a dangling reference": {strings.Replace(good, `"subnet_pool": "workers"`, `"subnet_pool": "wrkers"`, 1), "",
 			`no such subnet pool "wrkers"`},
 	} {
@@ -48,5 +53,19 @@ func TestValidate(t *testing.T) {
 				t.Errorf("want %q, have %v", c.wrong, err)
 			}
 		})
+	}
+}
+
+// TestExamplesAreValid: what people are shown runs.
+func TestExamplesAreValid(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*.jsonc")
+	more, _ := filepath.Glob("../../examples/dev/*.jsonc")
+	if files = append(files, more...); err != nil || len(files) < 3 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if err := server.Validate(t.Context(), server.Config{}, []string{file}, io.Discard); err != nil {
+			t.Error(err)
+		}
 	}
 }

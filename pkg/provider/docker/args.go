@@ -34,26 +34,42 @@ type request struct {
 
 // CheckArgs implements provider.ArgsChecker.
 func (cfg Config) CheckArgs(spec provider.Spec) error {
-	_, err := cfg.render(spec)
+	_, _, err := decodeArgs(spec)
 	return err
 }
 
 // CheckArgs implements provider.ArgsChecker.
 func (p *Provider) CheckArgs(spec provider.Spec) error { return p.cfg.CheckArgs(spec) }
 
-// render turns a spec into what the engine is asked for. The error lists all that is
-// wrong with the args.
-func (cfg Config) render(spec provider.Spec) (request, error) {
-	var a args
+// decodeArgs reads the args of a spec, of which nothing else counts. The error lists
+// all that is wrong with them.
+func decodeArgs(spec provider.Spec) (a args, limits container.Resources, err error) {
 	wrong := provider.Decode("args", spec.Args, &a)
 	wrong = append(wrong, provider.CheckEnvironment("args.env", a.Env)...)
-	resources := a.resources(&wrong)
-	labels := a.labels(spec, &wrong)
+	limits = a.resources(&wrong)
+	for _, name := range slices.Sorted(maps.Keys(a.Labels)) {
+		if strings.HasPrefix(name, "nstance:") {
+			wrong.Addf("args.labels."+name, "labels that begin with nstance: are the provider's")
+		}
+	}
 	for n, line := range a.ExtraHosts {
 		if name, addr, ok := strings.Cut(line, ":"); !ok || name == "" || addr == "" {
 			wrong.Addf(fmt.Sprintf("args.extra_hosts[%d]", n), "%.80q is not valid: want name:address", line)
 		}
 	}
+	return a, limits, wrong.Err()
+}
+
+// render turns a spec into what the engine is asked for.
+func (cfg Config) render(spec provider.Spec) (request, error) {
+	a, limits, err := decodeArgs(spec)
+	if err != nil {
+		return request{}, err
+	}
+	labels := map[string]string{}
+	maps.Copy(labels, a.Labels)
+	maps.Copy(labels, spec.Tags)
+	labels[labelHostname], labels[labelSubnet] = spec.Hostname, spec.Subnet
 	return request{
 		config: &container.Config{
 			Image:    cmp.Or(a.Image, cfg.Image),
@@ -70,22 +86,9 @@ func (cfg Config) render(spec provider.Spec) (request, error) {
 			NetworkMode:   container.NetworkMode(cmp.Or(a.Network, cfg.Network)),
 			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 			ExtraHosts:    a.ExtraHosts,
-			Resources:     resources,
+			Resources:     limits,
 		},
-	}, wrong.Err()
-}
-
-func (a args) labels(spec provider.Spec, wrong *provider.FieldErrors) map[string]string {
-	labels := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(a.Labels)) {
-		if strings.HasPrefix(name, "nstance:") {
-			wrong.Addf("args.labels."+name, "labels that begin with nstance: are the provider's")
-		}
-		labels[name] = a.Labels[name]
-	}
-	maps.Copy(labels, spec.Tags)
-	labels[labelHostname], labels[labelSubnet] = spec.Hostname, spec.Subnet
-	return labels
+	}, nil
 }
 
 // maxCPUs keeps the engine's count of billionths within its type.

@@ -54,9 +54,9 @@ func testArgs(t *testing.T, s *shard) {
 				t.Errorf("%v: the check names %q, want a path below args and what is wrong with it", args, f)
 			}
 		}
-		draft := provider.Spec{ID: spec.ID, Args: args, Arch: spec.Arch, InstanceType: spec.InstanceType, Subnet: spec.Subnet}
+		draft := provider.Spec{Args: args, Arch: spec.Arch, InstanceType: spec.InstanceType, Subnet: spec.Subnet}
 		if again := p.CheckArgs(draft); again == nil || again.Error() != err.Error() {
-			t.Errorf("%v: without tags and bootstrap the check answers %v, with them %v", args, again, err)
+			t.Errorf("%v: without an instance the check answers %v, with one %v", args, again, err)
 		}
 	}
 }

@@ -53,7 +53,9 @@ var (
 
 // Upsert implements operators.Groups.
 func (g *groups) Upsert(ctx context.Context, key fleet.GroupKey, c config.Change) error {
-	err := g.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) { return g.static.Upsert(d, key, c, config.Checks{}) })
+	err := g.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) {
+		return g.static.Upsert(d, key, c, g.cfg.Static.Checks(g.static))
+	})
 	if err != nil {
 		return editError(err)
 	}

@@ -122,7 +122,8 @@ func (o *onDemand) groupFor(n operators.NewInstance) (fleet.Group, error) {
 	case g.Removed:
 		return g, rpc.Precondition.Errorf("group %s is being deleted", n.Group.Name)
 	}
-	err := o.config.shard().CheckOverrides(g, n.Overrides, config.Checks{})
+	shard := o.config.shard()
+	err := shard.CheckOverrides(g, n.Overrides, o.cfg.Static.Checks(shard))
 	var problems config.Problems
 	if errors.As(err, &problems) {
 		return g, &rpc.ViolationsError{Message: "invalid instance", Violations: violations(problems)}

@@ -73,9 +73,12 @@ type appliedConfig struct {
 
 // Static reads the static config of a shard. It is safe for concurrent use.
 type Static struct {
-	Store  object.Store
-	Shard  string
-	Check  func(*config.Shard) error // what parsing can't know
+	Store object.Store
+	Shard string
+	Check func(*config.Shard) error // what parsing can't know
+	// Checks are what the provider knows, of which a config that was accepted before
+	// needs no more to be sure.
+	Checks func(*config.Shard) config.Checks
 	Logger *slog.Logger
 
 	epoch atomic.Uint64 // the latest that this server has led in
@@ -122,6 +125,9 @@ func (c *Static) text(ctx context.Context) (object.Object, *config.Shard, error)
 		return o, nil, fmt.Errorf("read config: %w", err)
 	}
 	shard, err := c.check(config.Parse(o.Body))
+	if err == nil {
+		err = shard.Validate(c.Checks(shard)).Err()
+	}
 	return o, shard, err
 }
 

@@ -24,7 +24,10 @@ func TestAcceptedConfigThatThisBuildRefuses(t *testing.T) {
 		}
 	}
 	refuse := errors.New("not part of this build")
-	s := &Static{Store: store, Shard: "dev-1", Check: func(*config.Shard) error { return refuse }, Logger: slog.New(slog.DiscardHandler)}
+	s := &Static{
+		Store: store, Shard: "dev-1", Check: func(*config.Shard) error { return refuse }, Logger: slog.New(slog.DiscardHandler),
+		Checks: func(*config.Shard) config.Checks { return config.Checks{} },
+	}
 	if c, err := s.Read(t.Context()); !errors.Is(err, refuse) || !strings.Contains(err.Error(), "nor is the last accepted one") {
 		t.Errorf("%v runs, %v", c.Shard(), err)
 	}
