@@ -33,6 +33,7 @@ type Term struct {
 	refresh  *refresher
 	doubts   *doubts
 	problems *problems
+	types    *instanceTypes
 	builder  *builder
 	loop     *reconcile.Loop
 	files    *delivery.Delivery
@@ -90,6 +91,7 @@ func (t *Term) assemble() (err error) {
 	if t.groups, err = t.newGroups(); err != nil {
 		return &PartError{partGroups, err}
 	}
+	t.types = t.newInstanceTypes()
 	t.refresh = &refresher{
 		cfg: t.cfg, term: t.ctx, config: t.config, groups: t.groups, problems: t.problems, doubt: t.doubts.ask,
 		under: make(chan struct{}, 1), applied: newVersioned(t.cfg, appliedKey(t.cfg.Static.Shard)),
@@ -109,13 +111,17 @@ func (t *Term) assemble() (err error) {
 	t.roster = roster.New(roster.Config{Store: t.cfg.Operators, Now: t.cfg.Now, Logger: t.cfg.Logger})
 	t.registry = &registry{cfg: t.cfg, writes: t.records.writes, roster: t.roster, listings: make(chan struct{}, 1)}
 	t.onDemand = &onDemand{cfg: t.cfg, config: t.config, groups: t.groups, records: t.records, touched: t.touched}
-	t.watches = operators.NewWatches(operators.WatchesConfig{Shard: t.Operators(), Join: t.join, Done: t.ctx.Done(), Now: t.cfg.Now})
+	t.watches = operators.NewWatches(operators.WatchesConfig{
+		Shard: t.Operators(), Join: t.join, Done: t.ctx.Done(), Epoch: t.cfg.Fence.Epoch(), Now: t.cfg.Now,
+	})
 	t.problems.gone, t.problems.held, t.problems.lasting = t.groups.gone, t.loop.Held, t.lastingProblems
 	t.problems.told = func(key fleet.GroupKey) { t.watches.Changed(key, "") }
+	t.types.told = func() { t.watches.Changed(fleet.GroupKey{}, "") }
 	t.groups.altered = func() {
 		t.problems.mended(t.groups.invalid())
 		t.problems.prune()
 		t.watches.Changed(fleet.GroupKey{}, "")
+		t.types.changed()
 	}
 	return nil
 }
@@ -135,6 +141,7 @@ func (t *Term) Run(publish func() (withdraw func())) error {
 	aside.Go(func() { t.groups.keepRead(t.ctx, lease, t.refresh.late) })
 	aside.Go(func() { t.doubts.keepSettled(t.ctx, t.settle, t.cfg.Uniform) })
 	aside.Go(t.keepImages)
+	aside.Go(func() { t.types.keep(t.ctx) })
 	aside.Go(func() { t.refresh.remind(t.ctx) })
 	aside.Go(func() { t.watches.Run(t.ctx) })
 	aside.Go(func() { t.roster.Keep(t.ctx) })

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
@@ -28,6 +29,7 @@ type shard struct {
 	groups    map[fleet.GroupKey]fleet.Group
 	instances map[fleet.InstanceID]fleet.Instance
 	health    map[fleet.InstanceID]operators.Health
+	capacity  map[string]operators.Capacity
 	problems  broadcast.Feed[fleet.Problem]
 	asked     int // for the instances of a group
 	over      bool
@@ -73,6 +75,7 @@ func (s *shard) Instances() (all []fleet.Instance) {
 			all = append(all, i)
 		}
 	})
+	slices.SortFunc(all, func(a, b fleet.Instance) int { return strings.Compare(string(a.ID), string(b.ID)) })
 	return all
 }
 
@@ -89,6 +92,11 @@ func (s *shard) Get(id fleet.InstanceID) (i fleet.Instance, ok bool) {
 func (s *shard) Health(id fleet.InstanceID) (h operators.Health) {
 	s.locked(func() { h = s.health[id] })
 	return h
+}
+
+func (s *shard) capacityOf(instanceType string) (c operators.Capacity, ok bool) {
+	s.locked(func() { c, ok = s.capacity[instanceType] })
+	return c, ok
 }
 
 func (s *shard) put(i fleet.Instance) {
@@ -111,15 +119,21 @@ func (f *fixture) join(context.Context, pki.Caller) (cut <-chan struct{}, leave 
 	return f.cut, func() { f.open.Add(-1) }, nil
 }
 
+// epoch is the fixture's term.
+const epoch = 7
+
 func newFixture(t *testing.T) *fixture {
 	ctx, end := context.WithCancel(t.Context())
 	s := &shard{
 		groups: map[fleet.GroupKey]fleet.Group{}, instances: map[fleet.InstanceID]fleet.Instance{},
-		health: map[fleet.InstanceID]operators.Health{},
+		health: map[fleet.InstanceID]operators.Health{}, capacity: map[string]operators.Capacity{},
 	}
 	f := &fixture{shard: s, t: t, end: end, cut: make(chan struct{})}
-	parts := operators.Shard{Groups: desired{shard: s}, Instances: s, Health: s.Health, Problems: s}
-	f.watches = operators.NewWatches(operators.WatchesConfig{Shard: parts, Done: ctx.Done(), Now: time.Now, Join: f.join})
+	parts := operators.Shard{
+		Groups: desired{shard: s}, Instances: s, Health: s.Health, Problems: s, Capacity: s.capacityOf,
+		Provider: config.Provider{Kind: "aws", Region: "eu-central-1", Zone: "eu-central-1a"},
+	}
+	f.watches = operators.NewWatches(operators.WatchesConfig{Shard: parts, Done: ctx.Done(), Epoch: epoch, Now: time.Now, Join: f.join})
 	parts.Watches = f.watches
 	led := func() error {
 		s.mu.Lock()
@@ -213,8 +227,12 @@ func (f *fixture) watchGroups(tenant string) *wire[nstancev1.WatchGroupsResponse
 }
 
 func (f *fixture) watchInstances(tenant string) *wire[nstancev1.WatchInstancesResponse] {
+	return f.resumeInstances(tenant, &nstancev1.WatchInstancesRequest{})
+}
+
+func (f *fixture) resumeInstances(tenant string, req *nstancev1.WatchInstancesRequest) *wire[nstancev1.WatchInstancesResponse] {
 	return open(f, tenant, "opr", func(s grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse]) error {
-		return f.service.WatchInstances(&nstancev1.WatchInstancesRequest{}, s)
+		return f.service.WatchInstances(req, s)
 	})
 }
 
@@ -243,7 +261,7 @@ func told(events []*nstancev1.WatchGroupsResponse) (words []string) {
 func seen(events []*nstancev1.WatchInstancesResponse) (words []string) {
 	for _, e := range events {
 		if e.GetType() == nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END {
-			words = append(words, "end")
+			words = append(words, map[bool]string{true: "resumed", false: "end"}[e.GetResumed()])
 			continue
 		}
 		phase := strings.ToLower(strings.TrimPrefix(e.GetInstance().GetPhase().String(), "INSTANCE_PHASE_"))

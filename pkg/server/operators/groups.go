@@ -15,7 +15,8 @@ func (s *Service) ListGroups(ctx context.Context, _ *nstancev1.ListGroupsRequest
 	if err != nil {
 		return nil, err
 	}
-	resp := &nstancev1.ListGroupsResponse{}
+	p := shard.Provider
+	resp := &nstancev1.ListGroupsResponse{ProviderKind: p.Kind, Region: p.Region, Zone: p.Zone}
 	for _, key := range shard.Groups.All() {
 		if key.Tenant != tenant {
 			continue

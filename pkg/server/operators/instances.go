@@ -11,9 +11,13 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// ListInstances lists the caller's instances in order of age.
+// ListInstances lists the caller's instances in the order of their ids, page by page.
 func (s *Service) ListInstances(ctx context.Context, req *nstancev1.ListInstancesRequest) (*nstancev1.ListInstancesResponse, error) {
 	shard, tenant, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := pageOf(req.GetPageSize(), req.GetPageToken(), MaxInstancePage, instanceID)
 	if err != nil {
 		return nil, err
 	}
@@ -29,9 +33,14 @@ func (s *Service) ListInstances(ctx context.Context, req *nstancev1.ListInstance
 	}
 	resp := &nstancev1.ListInstancesResponse{}
 	for _, i := range all {
-		if i.Tenant == tenant && (i.Phase != fleet.Deleted || req.GetIncludeDeleted()) {
-			resp.Instances = append(resp.Instances, instanceStatus(i, shard.Health(i.ID)))
+		switch {
+		case i.ID <= p.after || i.Tenant != tenant || i.Phase == fleet.Deleted && !req.GetIncludeDeleted():
+			continue
+		case len(resp.Instances) == p.limit:
+			resp.NextPageToken = resp.GetInstances()[p.limit-1].GetId()
+			return resp, nil
 		}
+		resp.Instances = append(resp.Instances, statusOf(shard, i))
 	}
 	return resp, nil
 }
@@ -44,15 +53,15 @@ func (s *Service) GetInstanceStatus(
 	if err != nil {
 		return nil, err
 	}
-	id, err := fleet.ParseID(req.GetId())
+	id, err := instanceID("id", req.GetId())
 	if err != nil {
-		return nil, invalid("id", err.Error())
+		return nil, err
 	}
 	i, ok := shard.Instances.Get(id)
 	if !ok || i.Tenant != tenant {
 		return nil, rpc.NotFound.Errorf("no such instance %s", id)
 	}
-	return &nstancev1.GetInstanceStatusResponse{Instance: instanceStatus(i, shard.Health(id))}, nil
+	return &nstancev1.GetInstanceStatusResponse{Instance: statusOf(shard, i)}, nil
 }
 
 func instanceStatus(i fleet.Instance, h Health) *nstancev1.InstanceStatus {

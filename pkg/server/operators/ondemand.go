@@ -48,7 +48,7 @@ func (s *Service) CreateInstance(ctx context.Context, req *nstancev1.CreateInsta
 	if err != nil {
 		return nil, err
 	}
-	return &nstancev1.CreateInstanceResponse{Instance: instanceStatus(i, shard.Health(i.ID))}, nil
+	return &nstancev1.CreateInstanceResponse{Instance: statusOf(shard, i)}, nil
 }
 
 func newInstance(tenant string, req *nstancev1.CreateInstanceRequest) (NewInstance, error) {

@@ -34,19 +34,11 @@ func (s *Service) ListOperators(ctx context.Context, req *nstancev1.ListOperator
 	if err != nil {
 		return nil, err
 	}
-	limit, after := int(req.GetPageSize()), fleet.InstanceID("")
-	switch {
-	case limit < 0:
-		return nil, invalid("page_size", fmt.Sprintf("%d is not valid: want 0 to %d", limit, MaxOperatorPage))
-	case limit == 0 || limit > MaxOperatorPage:
-		limit = MaxOperatorPage
+	p, err := pageOf(req.GetPageSize(), req.GetPageToken(), MaxOperatorPage, operatorID)
+	if err != nil {
+		return nil, err
 	}
-	if token := req.GetPageToken(); token != "" {
-		if after, err = operatorID("page_token", token); err != nil {
-			return nil, err
-		}
-	}
-	found, next, err := shard.Registry.Operators(ctx, tenant, after, limit)
+	found, next, err := shard.Registry.Operators(ctx, tenant, p.after, p.limit)
 	if err != nil {
 		return nil, err
 	}

@@ -33,11 +33,15 @@ type Shard struct {
 	Groups    Groups
 	Instances Instances
 	Health    func(id fleet.InstanceID) Health
-	Problems  Problems
-	OnDemand  OnDemand
-	Registry  Registry
-	Static    Static
-	Watches   *Watches
+	Provider  config.Provider // that the shard makes its machines with
+	// Capacity is what a machine of an instance type has; not ok while that is not
+	// known. It must not block.
+	Capacity func(instanceType string) (c Capacity, ok bool)
+	Problems Problems
+	OnDemand OnDemand
+	Registry Registry
+	Static   Static
+	Watches  *Watches
 }
 
 // Groups are the desired groups.
@@ -54,6 +58,7 @@ type Groups interface {
 
 // Instances are the records of the shard's instances.
 type Instances interface {
+	// Instances and Group list them in the order of their ids.
 	Instances() []fleet.Instance
 	Group(key fleet.GroupKey) []fleet.Instance
 	Get(id fleet.InstanceID) (fleet.Instance, bool)

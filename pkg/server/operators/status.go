@@ -2,6 +2,7 @@ package operators
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
@@ -19,12 +20,22 @@ func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error
 	st := &nstancev1.GroupStatus{
 		Key: key.Name, Tenant: key.Tenant, Template: g.Template, Size: int32(g.Size),
 		InstanceType: g.InstanceType, SubnetPool: g.SubnetPool, Vars: vars,
-		IsStatic: g.Static, Etag: shard.Groups.ETag(key),
+		IsStatic: g.Static, Etag: shard.Groups.ETag(key), StaticSize: int32(g.StaticSize),
+	}
+	if c, ok := shard.Capacity(g.InstanceType); ok {
+		st.Capacity = &nstancev1.MachineCapacity{CpuMillis: c.CPUMillis, MemoryBytes: c.MemoryBytes, Arch: c.Arch}
 	}
 	for _, i := range shard.Instances.Group(key) {
 		count(st, i, shard.Health(i.ID), g)
+		if hasMachine(i) {
+			st.ProviderIds = append(st.ProviderIds, i.Provider.ID)
+			st.Instances = append(st.Instances, &nstancev1.GroupInstance{
+				Id: string(i.ID), ProviderId: i.Provider.ID, NodeProviderId: shard.nodeProviderID(i), Zone: shard.Provider.Zone,
+			})
+		}
 	}
 	slices.Sort(st.ProviderIds)
+	slices.SortFunc(st.Instances, func(a, b *nstancev1.GroupInstance) int { return strings.Compare(a.GetId(), b.GetId()) })
 	st.Conditions = conditions(shard, g, st)
 	return st, nil
 }
@@ -41,12 +52,18 @@ func count(st *nstancev1.GroupStatus, i fleet.Instance, h Health, g fleet.Group)
 		st.DrainingSize++
 	case i.Phase == fleet.Running && !h.LastReportAt.IsZero() && !slices.Contains(g.Leaving, i.ID):
 		st.ActualSize++
+		if !i.Hashes.Outdated(g.Hashes) {
+			st.UpToDateSize++
+		}
 	default:
 		st.PendingSize++
 	}
-	if i.Provider.ID != "" && i.Phase != fleet.Deleting {
-		st.ProviderIds = append(st.ProviderIds, i.Provider.ID)
-	}
+}
+
+// hasMachine reports whether an instance is one of its group's that has a machine,
+// and is not being deleted.
+func hasMachine(i fleet.Instance) bool {
+	return !i.OnDemand && i.Provider.ID != "" && i.Phase != fleet.Deleting && i.Phase != fleet.Deleted
 }
 
 func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus) []*nstancev1.Condition {

@@ -38,25 +38,6 @@ func groupEvent(e broadcast.Item[fleet.GroupKey, *nstancev1.GroupStatus]) *nstan
 	}
 }
 
-// WatchInstances sends the caller's instances that are draining or being
-// deleted, a SNAPSHOT_END, and then every one that comes to drain, to be
-// deleted, or to be gone.
-func (s *Service) WatchInstances(
-	_ *nstancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse],
-) error {
-	return s.watch(stream, func(w *Watches, tenant string, end ends) error {
-		sub := w.instances.Subscribe(func(i *nstancev1.InstanceStatus) bool { return i.GetTenant() == tenant })
-		defer sub.Close()
-		return pump(stream, end, sub, func(e broadcast.Item[fleet.InstanceID, *nstancev1.InstanceStatus]) error {
-			event := &nstancev1.WatchInstancesResponse{Type: nstancev1.EventType_EVENT_TYPE_UPSERT, Instance: e.Value}
-			if e.End {
-				event.Type = nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END
-			}
-			return stream.Send(event)
-		})
-	})
-}
-
 // WatchErrors sends the problems that last, and then every new one: those of the
 // caller's groups, and for tenant default those of the shard.
 func (s *Service) WatchErrors(_ *nstancev1.WatchErrorsRequest, stream grpc.ServerStreamingServer[nstancev1.WatchErrorsResponse]) error {

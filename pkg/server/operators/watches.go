@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/nstance/nstance/pkg/server/broadcast"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // MaxPendingProblems is how many problems may wait for one reader.
@@ -32,15 +30,18 @@ type WatchesConfig struct {
 	Join func(ctx context.Context, caller pki.Caller) (cut <-chan struct{}, leave func(), err error)
 	// Done is closed when the term ends.
 	Done <-chan struct{}
-	Now  func() time.Time
+	// Epoch is the term's; resume tokens of another are good for nothing.
+	Epoch uint64
+	Now   func() time.Time
 }
 
 // Watches are what the watch streams of one term follow. Safe for concurrent
 // use.
 type Watches struct {
-	cfg       WatchesConfig
-	groups    *broadcast.Hub[fleet.GroupKey, *nstancev1.GroupStatus]
-	instances *broadcast.Hub[fleet.InstanceID, *nstancev1.InstanceStatus]
+	cfg    WatchesConfig
+	groups *broadcast.Hub[fleet.GroupKey, *nstancev1.GroupStatus]
+	// Those who wait for what leaves cost nothing for what does not.
+	leaving, every *instanceHub
 }
 
 // NewWatches returns the watches of a term, which work once Run runs.
@@ -51,20 +52,17 @@ func NewWatches(cfg WatchesConfig) *Watches {
 		Compare: fleet.GroupKey.Compare, Initial: func(*nstancev1.GroupStatus) bool { return true },
 		TellGone: true, MaxPending: maxPendingKeys,
 	})
-	w.instances = broadcast.NewHub(broadcast.Config[fleet.InstanceID, *nstancev1.InstanceStatus]{
-		Keys: w.leaving, Look: w.lookInstance, Digest: digestInstance,
-		Compare: func(a, b fleet.InstanceID) int { return strings.Compare(string(a), string(b)) },
-		Initial: func(i *nstancev1.InstanceStatus) bool { return !isDeleted(i) }, MaxPending: maxPendingKeys,
-	})
+	w.leaving, w.every = w.follow(false), w.follow(true)
 	return w
 }
 
 // Run follows changes until ctx ends.
 func (w *Watches) Run(ctx context.Context) {
-	var both sync.WaitGroup
-	both.Go(func() { w.groups.Run(ctx) })
-	both.Go(func() { w.instances.Run(ctx) })
-	both.Wait()
+	var hubs sync.WaitGroup
+	hubs.Go(func() { w.groups.Run(ctx) })
+	hubs.Go(func() { w.leaving.Run(ctx) })
+	hubs.Go(func() { w.every.Run(ctx) })
+	hubs.Wait()
 }
 
 // Changed tells that something of an instance may have changed; of the whole
@@ -77,7 +75,8 @@ func (w *Watches) Changed(key fleet.GroupKey, id fleet.InstanceID) {
 		w.groups.Mark(key)
 	}
 	if id != "" {
-		w.instances.Mark(id)
+		w.leaving.Mark(id)
+		w.every.Mark(id)
 	}
 }
 
@@ -93,49 +92,6 @@ func (w *Watches) lookGroup(key fleet.GroupKey, last *nstancev1.GroupStatus, kno
 		return last, known
 	}
 	return status, true
-}
-
-// lookInstance is what a draining, deleting or deleted instance is like now. One
-// whose record is gone is deleted, if its end was not seen before.
-func (w *Watches) lookInstance(id fleet.InstanceID, last *nstancev1.InstanceStatus, known bool) (*nstancev1.InstanceStatus, bool) {
-	i, ok := w.cfg.Shard.Instances.Get(id)
-	switch {
-	case ok && leaves(i):
-		return instanceStatus(i, w.cfg.Shard.Health(id)), true
-	case ok || !known || isDeleted(last):
-		return nil, false
-	}
-	end := proto.CloneOf(last)
-	end.Phase, end.DeletedAt, end.Connected = nstancev1.InstancePhase_INSTANCE_PHASE_DELETED, timestamppb.New(w.cfg.Now()), false
-	return end, true
-}
-
-// leaving lists the instances that a snapshot shows.
-func (w *Watches) leaving() (ids []fleet.InstanceID) {
-	for _, i := range w.cfg.Shard.Instances.Instances() {
-		if leaves(i) && i.Phase != fleet.Deleted {
-			ids = append(ids, i.ID)
-		}
-	}
-	return ids
-}
-
-func leaves(i fleet.Instance) bool {
-	return i.Phase == fleet.Draining || i.Phase == fleet.Deleting || i.Phase == fleet.Deleted
-}
-
-func isDeleted(i *nstancev1.InstanceStatus) bool {
-	return i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DELETED
-}
-
-// digestInstance leaves out when the agent reported last: that it goes on doing
-// so is no news.
-func digestInstance(i *nstancev1.InstanceStatus) broadcast.Digest {
-	if i.GetLastReportAt() != nil {
-		i = proto.CloneOf(i)
-		i.LastReportAt = nil
-	}
-	return digest(i)
 }
 
 func digest(m proto.Message) broadcast.Digest {

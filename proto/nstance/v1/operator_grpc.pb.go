@@ -64,7 +64,7 @@ type OperatorServiceClient interface {
 	// is FAILED_PRECONDITION.
 	DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error)
 	// ListInstances lists the instances of the caller's tenant in order of their
-	// ids, which is order of age, page by page.
+	// ids, which is by kind and then by age, page by page.
 	ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
 	// CreateInstance makes an on-demand instance, which no group counts.
 	CreateInstance(ctx context.Context, in *CreateInstanceRequest, opts ...grpc.CallOption) (*CreateInstanceResponse, error)
@@ -315,7 +315,7 @@ type OperatorServiceServer interface {
 	// is FAILED_PRECONDITION.
 	DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error)
 	// ListInstances lists the instances of the caller's tenant in order of their
-	// ids, which is order of age, page by page.
+	// ids, which is by kind and then by age, page by page.
 	ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
 	// CreateInstance makes an on-demand instance, which no group counts.
 	CreateInstance(context.Context, *CreateInstanceRequest) (*CreateInstanceResponse, error)

@@ -1,0 +1,21 @@
+package operators
+
+import "testing"
+
+// FuzzResumeToken: a token that is taken is one that a server writes.
+func FuzzResumeToken(f *testing.F) {
+	for _, seed := range []string{"", "7.all.12", "7.leaving.0", "18446744073709551615.all.18446744073709551615", "7.all", "07.all.1", "7.all.+1", "..", "7.x.1"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		token, err := parseResumeToken(text)
+		switch {
+		case err != nil && token != resumeToken{}:
+			t.Errorf("%q: %+v and %v", text, token, err)
+		case err == nil && text != "" && token.String() != text:
+			t.Errorf("%q is read as %q", text, token)
+		case text == "" && (err != nil || token.within(resumeToken{}) != 0):
+			t.Errorf("none is read as %q, %v", token, err)
+		}
+	})
+}

@@ -1,0 +1,124 @@
+package operators_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/operators"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+func TestNodeProviderID(t *testing.T) {
+	for _, c := range []struct{ kind, zone, id, want string }{
+		{"aws", "eu-central-1a", "i-0abc", "aws:///eu-central-1a/i-0abc"},
+		{"docker", "", "4f1d", "docker:///4f1d"},
+		{"docker", "here", "4f1d", "docker:///4f1d"},
+		{"process", "", "knd01h455vb4pex5vsknk084sn02q", "process:///knd01h455vb4pex5vsknk084sn02q"},
+		{"fake", "", "fake-00000001", "fake:///fake-00000001"},
+		{"aws", "eu-central-1a", "", ""},
+	} {
+		if got := operators.NodeProviderID(c.kind, c.zone, c.id); got != c.want {
+			t.Errorf("%s %s %s: %q, want %q", c.kind, c.zone, c.id, got, c.want)
+		}
+	}
+}
+
+// listGroups is what the fixture's service lists for a tenant.
+func (f *fixture) listGroups(tenant string) *nstancev1.ListGroupsResponse {
+	f.t.Helper()
+	ctx := rpc.WithCaller(f.t.Context(), pki.Caller{Role: pki.RoleOperator, Tenant: tenant, ID: "opr"})
+	resp, err := f.service.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return resp
+}
+
+// TestGroupsMachines: a group names the machines that it has, how many of them are
+// of its present definition, and what they have.
+func TestGroupsMachines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		web := fleet.GroupKey{Tenant: "default", Name: "web"}
+		f.locked(func() {
+			f.groups[web] = fleet.Group{
+				Key: web, Size: 5, Static: true, StaticSize: 3, InstanceType: "large", Hashes: fleet.Hashes{Infra: "new"},
+			}
+		})
+		f.group("prod", "web", 1)
+		put := func(n int, phase fleet.Phase, infra string, tweak func(*fleet.Instance)) {
+			i := record(n, "default", "web", phase)
+			i.Provider.ID, i.Hashes.Infra = "i-"+string(rune('z'-n)), infra
+			if tweak != nil {
+				tweak(&i)
+			}
+			f.put(i)
+			f.locked(func() { f.health[i.ID] = operators.Health{LastReportAt: time.Now()} })
+		}
+		put(1, fleet.Running, "new", nil)
+		put(2, fleet.Running, "old", nil)
+		put(3, fleet.Running, "", nil) // of which nobody knows
+		put(4, fleet.Pending, "new", func(i *fleet.Instance) { i.Provider.ID = "" })
+		put(5, fleet.Draining, "new", nil)
+		put(6, fleet.Deleting, "new", nil)
+		put(7, fleet.Deleted, "new", nil)
+		put(8, fleet.Running, "new", func(i *fleet.Instance) { i.OnDemand = true })
+		put(9, fleet.Running, "new", func(i *fleet.Instance) { i.Tenant = "prod" })
+		resp := f.listGroups("default")
+		if len(resp.GetGroups()) != 1 || resp.GetProviderKind() != "aws" || resp.GetRegion() != "eu-central-1" || resp.GetZone() != "eu-central-1a" {
+			t.Fatalf("listed %v", resp)
+		}
+		g := resp.GetGroups()[0]
+		if g.GetActualSize() != 3 || g.GetUpToDateSize() != 2 || g.GetSize() != 5 || g.GetStaticSize() != 3 || g.GetCapacity() != nil {
+			t.Errorf("the group is %v", g)
+		}
+		var names []string
+		for n, i := range g.GetInstances() {
+			names = append(names, i.GetProviderId())
+			id := record([]int{1, 2, 3, 5}[n], "", "", "").ID
+			if i.GetId() != string(id) || i.GetZone() != "eu-central-1a" || i.GetNodeProviderId() != "aws:///eu-central-1a/"+i.GetProviderId() {
+				t.Errorf("instance %d is %v", n, i)
+			}
+		}
+		want := []string{"i-y", "i-x", "i-w", "i-u"}
+		if !slices.Equal(names, want) || !slices.Equal(g.GetProviderIds(), slices.Sorted(slices.Values(want))) {
+			t.Errorf("machines %q, sorted %q, want %q", names, g.GetProviderIds(), want)
+		}
+		f.locked(func() { f.capacity["large"] = operators.Capacity{CPUMillis: 4000, MemoryBytes: 1 << 34, Arch: "arm64"} })
+		have := f.listGroups("default").GetGroups()[0].GetCapacity()
+		if !proto.Equal(have, &nstancev1.MachineCapacity{CpuMillis: 4000, MemoryBytes: 1 << 34, Arch: "arm64"}) {
+			t.Errorf("the group's capacity is %v", have)
+		}
+	})
+}
+
+// TestInstanceStatus says how an instance was asked for, and where its machine is.
+func TestInstanceStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		i := fleet.Instance{ID: "knd01h455vb4pex5vsknk084sn02q", Tenant: "default", Group: "web", Phase: fleet.Pending, RequestKey: "pod-1"}
+		status := func() *nstancev1.InstanceStatus {
+			f.put(i)
+			ctx := rpc.WithCaller(t.Context(), pki.Caller{Role: pki.RoleOperator, Tenant: "default", ID: "opr"})
+			resp, err := f.service.GetInstanceStatus(ctx, &nstancev1.GetInstanceStatusRequest{Id: string(i.ID)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.GetInstance()
+		}
+		if st := status(); st.GetIdempotencyKey() != "pod-1" || st.GetNodeProviderId() != "" || st.GetProviderKind() != "aws" ||
+			st.GetRegion() != "eu-central-1" || st.GetZone() != "eu-central-1a" {
+			t.Errorf("before there is a machine: %v", st)
+		}
+		i.Provider.ID = "i-1"
+		if st := status(); st.GetNodeProviderId() != "aws:///eu-central-1a/i-1" {
+			t.Errorf("with a machine: %v", st)
+		}
+	})
+}

@@ -1,0 +1,254 @@
+package operators_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/operators"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+type events = []*nstancev1.WatchInstancesResponse
+
+// all asks for a watch of all instances, from a place.
+func all(token string) *nstancev1.WatchInstancesRequest {
+	return &nstancev1.WatchInstancesRequest{All: true, ResumeToken: token}
+}
+
+// last is the place that the last of some events names.
+func last(t *testing.T, e events) string {
+	t.Helper()
+	if len(e) == 0 {
+		t.Fatal("there are no events")
+	}
+	return e[len(e)-1].GetResumeToken()
+}
+
+// becomes has an instance become what it is, and the watches told.
+func (f *fixture) becomes(i fleet.Instance) {
+	f.put(i)
+	f.watches.Changed(i.GroupKey(), i.ID)
+	time.Sleep(time.Second)
+}
+
+// TestWatchAll follows instances through their whole life, those of the tenant alone.
+func TestWatchAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		for n, phase := range []fleet.Phase{fleet.Pending, fleet.Running, fleet.Draining, fleet.Deleting, fleet.Deleted} {
+			f.put(record(n+1, "default", "web", phase))
+		}
+		f.put(record(9, "prod", "web", fleet.Running))
+		w := f.resumeInstances("default", all(""))
+		same(t, seen(w.take()), "1 pending", "2 running", "3 draining", "4 deleting", "5 deleted", "end")
+		for _, phase := range []fleet.Phase{fleet.Pending, fleet.Running, fleet.Draining, fleet.Deleting, fleet.Deleted} {
+			f.becomes(record(6, "default", "web", phase))
+			f.becomes(record(8, "prod", "web", phase))
+		}
+		same(t, seen(w.take()), "6 pending", "6 running", "6 draining", "6 deleting", "6 deleted")
+		registered := record(1, "default", "web", fleet.Running)
+		at := time.Now()
+		registered.RegisteredAt = &at
+		f.becomes(registered)
+		if have := w.take(); len(have) != 1 || !have[0].GetInstance().GetRegisteredAt().AsTime().Equal(at) {
+			t.Errorf("told %v", have)
+		}
+		f.locked(func() { f.health[registered.ID] = operators.Health{LastReportAt: time.Now()} })
+		f.becomes(registered)
+		same(t, seen(w.take())) // that it goes on reporting is no news
+		f.locked(func() { clear(f.instances) })
+		f.watches.Changed(fleet.GroupKey{}, registered.ID)
+		time.Sleep(time.Second)
+		same(t, seen(w.take()), "1 deleted")
+	})
+}
+
+// TestResumedWatch goes on where the one before broke off.
+func TestResumedWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		for n := 1; n <= 3; n++ {
+			f.put(record(n, "default", "web", fleet.Running))
+		}
+		w := f.resumeInstances("default", all(""))
+		place := last(t, w.take())
+		w.stop()
+		f.becomes(record(2, "default", "web", fleet.Draining))
+		f.becomes(record(4, "default", "web", fleet.Pending))
+		f.becomes(record(5, "prod", "web", fleet.Pending))
+		f.becomes(record(3, "default", "web", fleet.Deleted))
+		w = f.resumeInstances("default", all(place))
+		have := w.take()
+		same(t, seen(have), "2 draining", "3 deleted", "4 pending", "resumed")
+		for n, e := range have[:3] {
+			if e.GetResumeToken() != place || e.GetResumed() {
+				t.Errorf("event %d names the place %q, resumed: %t; it came from %q", n, e.GetResumeToken(), e.GetResumed(), place)
+			}
+		}
+		f.becomes(record(4, "default", "web", fleet.Running))
+		have = w.take()
+		same(t, seen(have), "4 running")
+		w.stop()
+		same(t, seen(f.resumeInstances("default", all(last(t, have))).take()), "resumed")
+		w = f.watchInstances("default")
+		have = w.take()
+		same(t, seen(have), "2 draining", "end")
+		w.stop()
+		f.becomes(record(2, "default", "web", fleet.Deleted))
+		w = f.resumeInstances("default", &nstancev1.WatchInstancesRequest{ResumeToken: last(t, have)})
+		same(t, seen(w.take()), "2 deleted", "resumed") // of the leaving ones alone
+	})
+}
+
+// TestWholeAgain: a place that does not count any more is no error, and gets
+// everything.
+func TestWholeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.put(record(1, "default", "web", fleet.Running))
+		f.put(record(2, "default", "web", fleet.Draining))
+		w := f.resumeInstances("default", all(""))
+		have := w.take()
+		place, within := last(t, have), have[0].GetResumeToken()
+		w.stop()
+		elsewhere := strings.Replace(place, fmt.Sprint(epoch), fmt.Sprint(epoch+1), 1)
+		if elsewhere == place {
+			t.Fatalf("the place %q does not name the term", place)
+		}
+		whole := []string{"1 running", "2 draining", "end"}
+		for name, token := range map[string]string{"none": "", "within a snapshot": within, "of another term": elsewhere} {
+			t.Log(name)
+			w := f.resumeInstances("default", all(token))
+			time.Sleep(time.Second)
+			same(t, seen(w.take()), whole...)
+			w.stop()
+		}
+		w = f.resumeInstances("default", &nstancev1.WatchInstancesRequest{ResumeToken: place})
+		time.Sleep(time.Second)
+		same(t, seen(w.take()), "2 draining", "end")
+		w.stop()
+		time.Sleep(operators.ResumeWithin + time.Second)
+		w = f.resumeInstances("default", all(place))
+		time.Sleep(time.Second)
+		same(t, seen(w.take()), whole...)
+	})
+}
+
+// TestNoPlace: what no server has made is refused.
+func TestNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		for _, token := range []string{"7", "7.all", "7.all.1.2", "7.some.1", "07.all.1", "7.all.+1", " 7.all.1", "7.all.-1", "\xff"} {
+			w := f.resumeInstances("default", all(token))
+			soon(t, w.done, "the end of the watch")
+			var wrong *rpc.ViolationsError
+			if !errors.As(w.err, &wrong) || len(wrong.Violations) != 1 || wrong.Violations[0].Field != "resume_token" {
+				t.Errorf("%q: %v", token, w.err)
+			}
+		}
+	})
+}
+
+// watcher keeps what a client knows of a tenant's instances by a watch of all.
+type watcher struct {
+	known, shown map[string]string // phases by id; shown: by the stream's snapshot
+	place        string
+}
+
+func (w *watcher) take(stream events) {
+	for _, e := range stream {
+		id, phase := e.GetInstance().GetId(), e.GetInstance().GetPhase().String()
+		switch {
+		case e.GetType() != nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END:
+			w.known[id], w.shown[id] = phase, phase
+		case !e.GetResumed():
+			w.known = maps.Clone(w.shown)
+		}
+		w.place = e.GetResumeToken()
+	}
+}
+
+// TestResumesAgree: clients whose streams break off all the time, while instances come
+// and go, know in the end what there is, and nothing of another tenant.
+func TestResumesAgree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		ctx, stop := context.WithCancel(t.Context())
+		var writing, reading sync.WaitGroup
+		for n := range 3 {
+			writing.Go(func() { f.churn(n) })
+		}
+		watchers := []*watcher{{}, {}, {}}
+		for n, w := range watchers {
+			w.known = map[string]string{}
+			reading.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(n), 9))
+				for ctx.Err() == nil {
+					f.follow(w, time.Duration(random.IntN(2000))*time.Millisecond)
+				}
+			})
+		}
+		writing.Wait()
+		stop()
+		reading.Wait()
+		for n, w := range watchers {
+			f.follow(w, 5*time.Second)
+			for _, i := range f.Instances() {
+				phase := "INSTANCE_PHASE_" + strings.ToUpper(string(i.Phase))
+				if got := w.known[string(i.ID)]; (got != phase) == (i.Tenant == "default") {
+					t.Errorf("watcher %d knows %s of %s as %q, it is %s", n, i.ID, i.Tenant, got, phase)
+				}
+				delete(w.known, string(i.ID))
+			}
+			for id, phase := range w.known {
+				if phase != "INSTANCE_PHASE_DELETED" {
+					t.Errorf("watcher %d knows %s as %s, which is gone", n, id, phase)
+				}
+			}
+		}
+	})
+}
+
+// follow watches for a while, from where the watch before was.
+func (f *fixture) follow(w *watcher, d time.Duration) {
+	stream := f.resumeInstances("default", all(w.place))
+	w.shown = map[string]string{}
+	time.Sleep(d)
+	stream.stop()
+	<-stream.done
+	stream.mu.Lock()
+	defer stream.mu.Unlock()
+	w.take(stream.sent)
+}
+
+// churn brings instances of its own to life, step by step, and to their end, the
+// record's too.
+func (f *fixture) churn(writer int) {
+	random := rand.New(rand.NewPCG(uint64(writer), 0))
+	phases := []fleet.Phase{fleet.Pending, fleet.Running, fleet.Draining, fleet.Deleting, fleet.Deleted}
+	age := map[int]int{}
+	for range 1500 {
+		n := writer*100 + random.IntN(10)
+		i := record(n, []string{"default", "prod"}[n%2], "web", "")
+		if age[n] == len(phases) {
+			f.locked(func() { delete(f.instances, i.ID) })
+			age[n] = 0
+		} else {
+			i.Phase = phases[age[n]]
+			f.put(i)
+			age[n]++
+		}
+		f.watches.Changed(i.GroupKey(), i.ID)
+		time.Sleep(time.Duration(random.IntN(50)) * time.Millisecond)
+	}
+}
