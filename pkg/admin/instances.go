@@ -73,15 +73,12 @@ func timeOf(t *timestamppb.Timestamp) *time.Time {
 // empty, ordered by shard and age; tombstones only when asked for.
 func (c *Client) ListInstances(ctx context.Context, shards []client.Shard, group string, deleted bool) ([]Instance, error) {
 	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Instance, error) {
-		resp, err := s.ListInstances(ctx, &nstancev1.ListInstancesRequest{Group: group, IncludeDeleted: deleted})
-		if err != nil {
-			return nil, err
-		}
-		out := make([]Instance, 0, len(resp.GetInstances()))
-		for _, i := range resp.GetInstances() {
+		found, err := client.Instances(ctx, s, group, deleted)
+		out := make([]Instance, 0, len(found))
+		for _, i := range found {
 			out = append(out, instance(shard, i))
 		}
-		return out, nil
+		return out, err
 	})
 }
 

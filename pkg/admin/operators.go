@@ -28,19 +28,13 @@ type Operator struct {
 // returned beside the error of the others.
 func (c *Client) ListOperators(ctx context.Context, shards []client.Shard, removed bool) ([]Operator, error) {
 	all, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Operator, error) {
-		var found []Operator
-		for token := ""; ; {
+		return client.Pages(func(token string) (found []Operator, next string, err error) {
 			resp, err := s.ListOperators(ctx, &nstancev1.ListOperatorsRequest{IncludeRemoved: removed, PageToken: token})
-			if err != nil {
-				return nil, err
-			}
 			for _, o := range resp.GetOperators() {
 				found = append(found, operator(shard, o))
 			}
-			if token = resp.GetNextPageToken(); token == "" {
-				return found, nil
-			}
-		}
+			return found, resp.GetNextPageToken(), err
+		})
 	})
 	byID := map[string]Operator{}
 	for _, o := range all {

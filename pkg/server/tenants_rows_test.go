@@ -185,6 +185,17 @@ func (c *crossing) listInstances() {
 			c.mine(i, i.GetTenant())
 		}
 	}
+	// After an id of the other's, which may be given like any other.
+	for token := string(c.runs); token != ""; {
+		resp, err := c.client.ListInstances(within(c.t), &nstancev1.ListInstancesRequest{PageSize: 1, PageToken: token, IncludeDeleted: true})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, i := range resp.GetInstances() {
+			c.mine(i, i.GetTenant())
+		}
+		token = resp.GetNextPageToken()
+	}
 	for _, group := range []string{"only-" + c.b, "nosuch"} {
 		if resp, err := c.client.ListInstances(within(c.t), &nstancev1.ListInstancesRequest{Group: group}); err != nil ||
 			len(resp.GetInstances()) > 0 {
@@ -269,7 +280,16 @@ func (c *crossing) watchesInstances() {
 	if len(events) == 0 {
 		c.t.Error("the caller's own instance drains, and is not shown")
 	}
-	for _, m := range events {
+	end, all := c.p.watchAll(c.a, "").next("the snapshot's end", endOfInstances)
+	if len(all) < 2 {
+		c.t.Errorf("of all the caller's own there is %v", all)
+	}
+	theirs, _ := c.p.watchAll(c.b, "").next("the snapshot's end", endOfInstances)
+	for _, token := range []string{end.GetResumeToken(), theirs.GetResumeToken()} { // the other's place is any place
+		_, since := c.p.watchAll(c.a, token).next("the snapshot's end", endOfInstances)
+		all = append(all, since...)
+	}
+	for _, m := range append(events, all...) {
 		c.mine(m, m.GetInstance().GetTenant())
 	}
 }
