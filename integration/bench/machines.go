@@ -81,6 +81,9 @@ func (m *machines) List(ctx context.Context) ([]provider.VM, error) {
 	return vms, err
 }
 
+// ConsistentReads implements provider.ConsistentReads.
+func (m *machines) ConsistentReads() bool { return provider.Consistent(m.inner) }
+
 // Delete implements provider.Provider.
 func (m *machines) Delete(ctx context.Context, refs []provider.Ref) []error {
 	return m.inner.Delete(ctx, unnamed(refs))

@@ -146,7 +146,9 @@ type Provider interface {
 
 	// Get returns an Answer for each of refs, in their order. Its Err is
 	// ErrNotFound when there is no such VM of this scope. A VM that was deleted
-	// may be reported with StateDeleted for a while.
+	// may be reported with StateDeleted for a while. Get and List may lag behind
+	// changes, and show an older state than an earlier answer did, unless the
+	// provider says otherwise (see ConsistentReads).
 	//
 	// Get and Delete take up to MaxBatch refs, in which one may occur twice; more
 	// are ErrInvalid for each. One bad ref never fails the others: a provider
@@ -166,6 +168,23 @@ type Provider interface {
 	// returns an error for each of refs, in their order. Deleting what is not
 	// there succeeds. For batches see Get.
 	Delete(ctx context.Context, refs []Ref) []error
+}
+
+// ConsistentReads is implemented by providers whose Get and List always show the
+// present: what a call changed is shown from the moment it returned, and what has
+// ended is never shown alive again. There one answer that a VM does not exist is
+// believed; with any other provider it takes two, some time apart.
+type ConsistentReads interface {
+	// ConsistentReads reports whether this one's reads are so. The answer does not
+	// change.
+	ConsistentReads() bool
+}
+
+// Consistent reports whether a provider says that its reads are consistent. One
+// that says nothing is taken for one whose reads lag.
+func Consistent(p Provider) bool {
+	c, ok := p.(ConsistentReads)
+	return ok && c.ConsistentReads()
 }
 
 // Event tells that a VM changed, as far as the provider saw it.

@@ -135,9 +135,14 @@ var (
 	_ provider.Provider = (*Provider)(nil)
 	_ provider.Watcher  = (*Provider)(nil)
 
-	_ provider.ArgsChecker = (*Provider)(nil)
-	_ provider.ArgsChecker = Config{} // before there is a Provider
+	_ provider.ArgsChecker     = (*Provider)(nil)
+	_ provider.ArgsChecker     = Config{} // before there is a Provider
+	_ provider.ConsistentReads = (*Provider)(nil)
 )
+
+// ConsistentReads implements provider.ConsistentReads: the engine answers from
+// what it holds itself.
+func (p *Provider) ConsistentReads() bool { return true }
 
 // New checks cfg. It does not call the engine: one that is down is temporary.
 func New(cfg Config) (*Provider, error) {

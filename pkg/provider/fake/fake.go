@@ -45,6 +45,12 @@ type Config struct {
 	// images, instance types, load balancers.
 	AsideLatency Span
 
+	// Lag makes reads eventual: Get and List show each machine as it was so long
+	// ago, drawn anew for every one that they show, so that an answer may be older
+	// than the one before it. Zero: reads are consistent. Calls that change
+	// something, events, and the World's own methods know the present.
+	Lag Span
+
 	Boot     Span          // pending to running
 	Shutdown Span          // stopping to stopped, and deleting to gone
 	Remember time.Duration // how long a VM that is gone is still reported as deleted

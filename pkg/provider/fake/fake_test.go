@@ -35,7 +35,7 @@ func harness(cfg fake.Config) providertest.Harness {
 				Open:     func(_ *testing.T, s provider.Scope) provider.Provider { return w.Open(s, "server") },
 				Kill:     func(_ *testing.T, vm provider.VM) { w.Kill(vm.ID) },
 				Plant:    func(_ *testing.T, tags map[string]string) { w.Plant(tags) },
-				Patience: time.Minute,
+				Patience: time.Minute, Eventual: cfg.Lag.Max,
 
 				Subnet: "subnet-b", Images: imageCases(), InstanceTypes: instanceTypes(),
 				BadArgs:       []map[string]any{{"size": "huge"}},
@@ -56,6 +56,61 @@ func TestConformance(t *testing.T) {
 		}))
 	})
 	t.Run("Paged", func(t *testing.T) { providertest.Run(t, harness(fake.Config{ListPage: 1})) })
+	t.Run("Eventual", func(t *testing.T) {
+		providertest.Run(t, harness(fake.Config{Seed: 1, Lag: fake.Span{Max: 5 * time.Second}, Boot: fake.Fixed(time.Second), ListPage: 2}))
+	})
+}
+
+// TestReadsThatLag: what reads show comes to be what is, never later than the lag,
+// and on the way there an answer may be older than the one before it.
+func TestReadsThatLag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := fake.New(fake.Config{Seed: 1, Lag: fake.Span{Max: 10 * time.Second}})
+		p := w.Open(scope, "a")
+		shown := func() bool {
+			_, err := provider.GetOne(t.Context(), p, provider.Ref{ID: newID(1)})
+			return err == nil
+		}
+		backwards := func(now bool) (n int) {
+			before := !now
+			for range 100 {
+				time.Sleep(100 * time.Millisecond)
+				if is := shown(); is != before {
+					if before == now {
+						n++
+					}
+					before = is
+				}
+			}
+			return n
+		}
+		vm, err := p.Create(t.Context(), spec(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shown() || backwards(true) == 0 {
+			t.Error("a new VM is shown at once, or always once it was")
+		}
+		for range 100 {
+			if vms, err := p.List(t.Context()); !shown() || err != nil || len(vms) != 1 || vms[0].State != provider.StateRunning {
+				t.Fatalf("after the lag the list is %+v, %v", vms, err)
+			}
+		}
+		w.Vanish(vm.ID)
+		if len(w.VMs()) != 0 {
+			t.Error("the world itself lags")
+		}
+		if _, err := p.Create(t.Context(), spec(1)); err != nil || len(w.VMs()) != 1 {
+			t.Errorf("a create took what was there for what is: %v", err)
+		}
+		w.Vanish(vm.ID)
+		if !shown() && !shown() || backwards(false) == 0 {
+			t.Error("a VM that is gone is not shown any more at once, or never again once it was not")
+		}
+		if vms, err := p.List(t.Context()); shown() || err != nil || len(vms) != 0 {
+			t.Errorf("after the lag the list is %+v, %v", vms, err)
+		}
+	})
 }
 
 // spec asks for the n-th VM.

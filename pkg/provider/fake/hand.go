@@ -44,7 +44,9 @@ func (w *World) VMs() []provider.VM {
 	defer w.mu.Unlock()
 	out := make([]provider.VM, 0, len(w.byName))
 	for _, r := range w.byName {
-		out = append(out, r.snapshot())
+		if !r.gone {
+			out = append(out, r.snapshot())
+		}
 	}
 	provider.Sort(out)
 	return out
@@ -63,7 +65,7 @@ func (w *World) each(id fleet.InstanceID, f func(*row) bool) bool {
 	defer w.mu.Unlock()
 	done := false
 	for _, s := range w.shelves {
-		for _, r := range s.withID(id) {
+		for _, r := range present(s.withID(id)) {
 			done = f(r) || done
 		}
 	}

@@ -20,7 +20,12 @@ type Provider struct {
 var (
 	_ provider.Provider = (*Provider)(nil)
 	_ provider.Watcher  = (*Provider)(nil)
+
+	_ provider.ConsistentReads = (*Provider)(nil)
 )
+
+// ConsistentReads implements provider.ConsistentReads, as Config.Lag says.
+func (p *Provider) ConsistentReads() bool { return !p.w.lags() }
 
 // Create implements provider.Provider.
 func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM, error) {
@@ -43,11 +48,11 @@ func (p *Provider) Get(ctx context.Context, refs []provider.Ref) []provider.Answ
 		if err != nil {
 			return provider.Answer{Err: err}
 		}
-		rows := p.w.find(p.scope, ref)
-		if len(rows) == 0 {
+		shown := p.w.show(p.w.named(p.scope, ref), ref)
+		if len(shown) == 0 {
 			return provider.Answer{Err: fmt.Errorf("%w: instance %q, provider id %.80q", provider.ErrNotFound, ref.ID, ref.ProviderID)}
 		}
-		return provider.Answer{VM: rows[0].snapshot()}
+		return provider.Answer{VM: shown[0]}
 	})
 	if err != nil {
 		return slices.Repeat([]provider.Answer{{Err: err}}, len(refs))
@@ -57,15 +62,21 @@ func (p *Provider) Get(ctx context.Context, refs []provider.Ref) []provider.Answ
 
 // List implements provider.Provider. Each page is a call.
 func (p *Provider) List(ctx context.Context) (vms []provider.VM, err error) {
+	var last provider.VM
 	for {
+		full := false
 		page, err := send(ctx, p, request{op: OpList, takes: p.w.cfg.ListLatency}, func() ([]provider.VM, error) {
-			return p.w.shelf(p.scope).after(vms, p.w.cfg.ListPage), nil
+			rows := p.w.shelf(p.scope).after(last, p.w.cfg.ListPage)
+			if full = len(rows) > 0 && len(rows) == p.w.cfg.ListPage; full {
+				last = rows[len(rows)-1].vm
+			}
+			return p.w.show(rows, provider.Ref{}), nil
 		})
 		if err != nil {
 			return nil, err
 		}
 		vms = append(vms, page...)
-		if p.w.cfg.ListPage == 0 || len(page) < p.w.cfg.ListPage {
+		if !full {
 			return vms, nil
 		}
 		provider.Listed(ctx)

@@ -15,6 +15,8 @@ type row struct {
 	vm    provider.VM
 	scope provider.Scope
 	spec  provider.Spec
+	gone  bool      // it is not there any more, and kept only for reads that lag
+	past  []version // the oldest first; only where reads lag
 }
 
 func (r *row) snapshot() provider.VM {
@@ -36,25 +38,17 @@ func (w *World) shelf(scope provider.Scope) *shelf {
 	return s
 }
 
-// after returns up to limit machines (0: all) beyond the last of those that were
-// shown before.
-func (s *shelf) after(shown []provider.VM, limit int) []provider.VM {
-	rows := s.rows
-	if len(shown) > 0 {
-		last := shown[len(shown)-1]
-		rows = rows[s.search(last):]
-		if len(rows) > 0 && provider.Compare(rows[0].vm, last) == 0 {
-			rows = rows[1:]
-		}
+// after returns up to limit machines (0: all) beyond the last one before; zero: from
+// the first.
+func (s *shelf) after(last provider.VM, limit int) []*row {
+	rows := s.rows[s.search(last):]
+	if len(rows) > 0 && provider.Compare(rows[0].vm, last) == 0 {
+		rows = rows[1:]
 	}
 	if limit > 0 {
 		rows = rows[:min(limit, len(rows))]
 	}
-	out := make([]provider.VM, len(rows))
-	for i, r := range rows {
-		out[i] = r.snapshot()
-	}
-	return out
+	return slices.Clone(rows)
 }
 
 // search returns where a VM stands on the shelf, or would.
@@ -63,7 +57,8 @@ func (s *shelf) search(vm provider.VM) int {
 	return i
 }
 
-// withID returns the machines that carry an instance id.
+// withID returns the machines that carry an instance id, those that are gone
+// included.
 func (s *shelf) withID(id fleet.InstanceID) []*row {
 	from := s.search(provider.VM{ID: id})
 	to := from
@@ -73,9 +68,19 @@ func (s *shelf) withID(id fleet.InstanceID) []*row {
 	return slices.Clone(s.rows[from:to])
 }
 
+// present drops those that are gone.
+func present(rows []*row) []*row {
+	return slices.DeleteFunc(rows, func(r *row) bool { return r.gone })
+}
+
 // find returns the machines of a scope that ref names. All methods from here on
 // hold the lock.
 func (w *World) find(scope provider.Scope, ref provider.Ref) []*row {
+	return present(w.named(scope, ref))
+}
+
+// named is find, with those that are gone.
+func (w *World) named(scope provider.Scope, ref provider.Ref) []*row {
 	if ref.ProviderID == "" {
 		return w.shelf(scope).withID(ref.ID)
 	}
@@ -87,7 +92,7 @@ func (w *World) find(scope provider.Scope, ref provider.Ref) []*row {
 }
 
 func (w *World) create(scope provider.Scope, spec provider.Spec) (provider.VM, error) {
-	if rows := w.shelf(scope).withID(spec.ID); len(rows) > 0 {
+	if rows := present(w.shelf(scope).withID(spec.ID)); len(rows) > 0 {
 		return rows[0].snapshot(), nil
 	}
 	if limit, ok := w.capacity[spec.Subnet]; w.capacity != nil {
@@ -184,10 +189,16 @@ func (w *World) vanish(r *row) bool {
 	w.used[r.vm.Subnet]--
 	w.tell(r)
 	w.after(w.cfg.Remember, func() {
-		s := w.shelf(r.scope)
-		i := s.search(r.vm)
-		s.rows = slices.Delete(s.rows, i, i+1)
-		delete(w.byName, r.vm.ProviderID)
+		r.gone = true
+		w.note(r)
+		w.after(w.cfg.Lag.Max, func() { w.drop(r) }) // no read shows it after that
 	})
 	return true
+}
+
+func (w *World) drop(r *row) {
+	s := w.shelf(r.scope)
+	i := s.search(r.vm)
+	s.rows = slices.Delete(s.rows, i, i+1)
+	delete(w.byName, r.vm.ProviderID)
 }

@@ -149,9 +149,14 @@ var (
 	_ provider.Provider = (*Provider)(nil)
 	_ provider.Watcher  = (*Provider)(nil)
 
-	_ provider.ArgsChecker = (*Provider)(nil)
-	_ provider.ArgsChecker = Config{} // before there is a Provider
+	_ provider.ArgsChecker     = (*Provider)(nil)
+	_ provider.ArgsChecker     = Config{} // before there is a Provider
+	_ provider.ConsistentReads = (*Provider)(nil)
 )
+
+// ConsistentReads implements provider.ConsistentReads: every answer is read from
+// the folders and the process table of this host.
+func (p *Provider) ConsistentReads() bool { return true }
 
 // New checks cfg and opens the shard's folder, making it when it is missing.
 func New(cfg Config) (*Provider, error) {

@@ -41,6 +41,7 @@ func removal(t *testing.T, s *shard, vm provider.VM) {
 	if err := provider.DeleteOne(t.Context(), s, vm.Ref()); err != nil {
 		t.Fatalf("delete: %v", err)
 	}
+	s.catchUp()
 	if vm, err := provider.GetOne(t.Context(), s, vm.Ref()); err == nil && vm.State.Alive() {
 		t.Errorf("alive (%s) right after an accepted delete", vm.State)
 	}
@@ -137,11 +138,11 @@ func testTags(t *testing.T, s *shard) {
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}
+	vms := s.list(t, s)
 	got, err := provider.GetOne(t.Context(), s, vm.Ref())
 	if err != nil {
 		t.Fatalf("get: %v", err)
 	}
-	vms := s.list(t, s)
 	if len(vms) != 1 {
 		t.Fatalf("list shows %d VMs, want 1", len(vms))
 	}

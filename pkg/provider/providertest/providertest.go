@@ -42,6 +42,10 @@ type World struct {
 
 	// BadArgs are args each of which Create must refuse as ErrInvalid; nil: any go.
 	BadArgs []map[string]any
+	// Eventual is how long reads may lag behind changes, and contradict each other:
+	// wherever a provider with consistent reads must answer at once, the suite waits
+	// that long first. 0: the reads are consistent, and the provider says so.
+	Eventual time.Duration
 
 	// What the optional parts of a provider are tested by. A world must have it
 	// if its provider offers the part.
@@ -82,6 +86,7 @@ func Run(t *testing.T, h Harness) {
 		{"CreateRace", testCreateRace},
 		{"CreateRefusesWhatItCannotKeep", testCreateInvalid},
 		{"Tags", testTags},
+		{"ConsistentReads", testConsistentReads},
 		{"References", testReferences},
 		{"ListOrder", testListOrder},
 		{"ListScope", testListScope},
@@ -203,8 +208,13 @@ func (s *shard) create(t *testing.T) provider.VM {
 	if err != nil {
 		t.Fatalf("create: %v", err)
 	}
-	return s.await(t, s.Provider, vm.Ref(), provider.StateRunning)
+	vm = s.await(t, s.Provider, vm.Ref(), provider.StateRunning)
+	s.catchUp()
+	return vm
 }
+
+// catchUp waits until reads show what has been changed.
+func (s *shard) catchUp() { time.Sleep(s.Eventual) }
 
 // await asks until the VM is in the wanted state; StateDeleted is also reached
 // by ErrNotFound.
@@ -241,9 +251,10 @@ func (s *shard) eventually(t *testing.T, what string, ask func() (ok bool, seen 
 	}
 }
 
-// list returns the scope's VMs that are not gone.
+// list returns the scope's VMs that are not gone, once reads show them.
 func (s *shard) list(t *testing.T, p provider.Provider) []provider.VM {
 	t.Helper()
+	s.catchUp()
 	vms, err := p.List(context.WithoutCancel(t.Context()))
 	if err != nil {
 		t.Fatalf("list: %v", err)

@@ -45,6 +45,30 @@ func testReferences(t *testing.T, s *shard) {
 	}
 }
 
+// testConsistentReads holds a provider to its word on its reads: they are what the
+// world says, and if that is consistent, a VM is shown from the moment its create
+// has returned.
+func testConsistentReads(t *testing.T, s *shard) {
+	if got, want := provider.Consistent(s.Provider), s.Eventual == 0; got != want {
+		t.Fatalf("the provider says that its reads are consistent: %v, want %v", got, want)
+	}
+	if s.Eventual > 0 {
+		return
+	}
+	for n := range 5 {
+		vm, err := s.Create(t.Context(), s.spec(t, s.scope))
+		if err != nil {
+			t.Fatalf("create: %v", err)
+		}
+		if _, err := provider.GetOne(t.Context(), s.Open(t, s.scope), vm.Ref()); err != nil {
+			t.Errorf("get right after its create: %v", err)
+		}
+		if vms := s.list(t, s); len(vms) != n+1 {
+			t.Errorf("%d VMs are listed right after create %d", len(vms), n+1)
+		}
+	}
+}
+
 func testListOrder(t *testing.T, s *shard) {
 	specs := make([]provider.Spec, 4)
 	for i := range specs {
