@@ -30,7 +30,7 @@ func impatient(t *testing.T) (*site, *process) {
 
 // noRoom has the provider refuse every create until it is mended.
 func (s *site) noRoom() {
-	s.world.FailNext(fake.OpCreate, 1000, fake.Fault{Err: fmt.Errorf("the zone is out of them: %w", provider.ErrNoCapacity)})
+	s.world.FailNext(fake.OpCreate, 1000, fake.Fault{Err: fmt.Errorf("the zone is out of them: %w", provider.ErrQuota)})
 }
 
 // failed makes an on-demand instance for which no room is found in time.

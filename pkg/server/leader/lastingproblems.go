@@ -2,7 +2,6 @@ package leader
 
 import (
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
 // ReasonStuck is the reason of the problem that the leader can't act.
@@ -25,8 +24,8 @@ func (t *Term) lastingProblems() (out []fleet.Problem) {
 	add := func(reason, message string) {
 		out = append(out, fleet.Problem{At: t.cfg.Now(), Reason: reason, Message: message})
 	}
-	if held := t.loop.Held(); held != "" {
-		add(reconcile.ReasonOrphans, held)
+	if held := t.loop.Held(); held.Message != "" {
+		add(held.Reason, held.Message)
 	}
 	// Told of now and then, it may have given way to another problem meanwhile.
 	if stuck := t.cfg.Stuck(); stuck != "" && t.problems.of(fleet.GroupKey{}).Reason != ReasonStuck {

@@ -27,7 +27,7 @@ type problems struct {
 	// Set before anybody asks, or anything is reported of a group.
 	told    func(fleet.GroupKey)      // called after each report
 	gone    func(fleet.GroupKey) bool // whether there is no such group any more
-	held    func() string             // why nothing is changed; empty: it is
+	held    func() fleet.Problem      // why nothing is changed; zero: it is
 	lasting func() []fleet.Problem    // of the shard, although nobody reports them again and again
 
 	mu   sync.Mutex
@@ -52,12 +52,11 @@ var _ operators.Problems = (*problems)(nil)
 // last problem of the group or of the shard. What holds the shard names VMs of every
 // tenant, so others than the default one are told only that it is so.
 func (s *problems) OfGroup(key fleet.GroupKey) (p fleet.Problem, atSize bool) {
-	switch held := s.held(); {
-	case held != "" && key.Tenant == fleet.DefaultTenant:
-		return fleet.Problem{Reason: reconcile.ReasonOrphans, Message: held}, false
-	case held != "":
-		held = "the shard changes nothing until its administrator has settled a problem"
-		return fleet.Problem{Reason: reconcile.ReasonOrphans, Message: held}, false
+	if held := s.held(); held.Message != "" {
+		if key.Tenant != fleet.DefaultTenant {
+			held.Message = "the shard changes nothing until its administrator has settled a problem"
+		}
+		return held, false
 	}
 	now := s.cfg.Now()
 	p = s.of(key)

@@ -12,8 +12,17 @@ import (
 // reads lag behind.
 type blindProvider struct {
 	provider.Provider
-	mu    sync.Mutex
-	blind bool
+	consistent bool // as it says itself
+	mu         sync.Mutex
+	blind      bool
+}
+
+func (b *blindProvider) ConsistentReads() bool { return b.consistent }
+
+func (b *blindProvider) setBlind(blind bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.blind = blind
 }
 
 func (b *blindProvider) isBlind() bool {

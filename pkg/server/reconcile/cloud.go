@@ -41,12 +41,11 @@ func (c *cloud) resize(limit int) {
 
 // answer is what came back for one instance.
 type answer struct {
-	id      fleet.InstanceID
-	vm      provider.VM
-	found   bool
-	created bool      // by a create: no proof that the provider shows the VM to others yet
-	asked   time.Time // when the question was sent
-	err     error     // no answer
+	id    fleet.InstanceID
+	vm    provider.VM
+	found bool
+	asked time.Time // when the question was sent
+	err   error     // no answer
 }
 
 func refOf(r fleet.Instance) provider.Ref {

@@ -90,6 +90,7 @@ const (
 	ReasonStorage  = "StorageError"    // a record could not be read or written
 	ReasonBuild    = "InstanceInvalid" // what an instance is to be created with can't be rendered
 	ReasonOrphans  = "UnrecordedVMs"   // VMs of this shard have no record
+	ReasonAbsent   = "VMsNotFound"     // the provider does not find VMs whose agents are connected
 )
 
 // Config is what a Loop needs. All fields without "optional" are required.

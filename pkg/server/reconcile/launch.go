@@ -131,7 +131,7 @@ func stamp(t time.Time) string {
 // same: the create is repeated, which answers with the VM; if its agent
 // registers first, a sweep adopts it.
 func (l *launcher) created(ctx context.Context, x *launch, vm provider.VM, asked time.Time) (outcome, error) {
-	l.observed.see(x.record, answer{vm: vm, found: true, created: true, asked: asked}, time.Now())
+	l.observed.see(x.record, answer{vm: vm, found: true, asked: asked}, time.Now())
 	if err := l.records.adopt(ctx, x.record.ID, vm); err != nil {
 		return unnoted, err
 	}

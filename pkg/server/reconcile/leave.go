@@ -58,11 +58,12 @@ func (l *Loop) remove(ctx context.Context, a plan.Action) error {
 	return nil
 }
 
-// lookOnce asks for a VM that is young and was never shown by the provider,
-// just before it is deleted. Once shown, its absence is believed; otherwise its
-// end could be told from its being slow to appear only after a while.
+// lookOnce asks, just before it is deleted, for a VM whose create may be under way
+// still, where reads are consistent. Once shown, its absence is believed; otherwise
+// its end could be told from its being slow to land only after a while.
 func (l *Loop) lookOnce(ctx context.Context, r fleet.Instance) {
-	if b := l.observed.get(r.ID); !b.young(r, time.Now()) {
+	b, now := l.observed.get(r.ID), time.Now()
+	if r.Provider.ID != "" || b.shown || !l.observed.consistent || !now.Before(b.attempted(r).Add(believeNotFound)) {
 		return
 	}
 	if got := l.cloud.get(ctx, refOf(r)); got.err == nil { // else it only costs time

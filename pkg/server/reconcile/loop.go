@@ -23,6 +23,7 @@ type Loop struct {
 	launcher *launcher
 	poller   *poller
 	sweeper  *sweeper
+	absence  *absence
 	balancer *balance.Balancer
 
 	passing  sync.Mutex   // held while groups are decided about; no part waits for it
@@ -37,8 +38,11 @@ func New(cfg Config) (*Loop, error) {
 		return nil, err
 	}
 	t := newTerm(cfg)
-	l := &Loop{term: t, launcher: newLauncher(t), poller: newPoller(t), resumable: map[fleet.InstanceID]bool{}}
-	l.sweeper = newSweeper(t, l.launcher)
+	l := &Loop{
+		term: t, launcher: newLauncher(t), poller: newPoller(t), absence: &absence{term: t},
+		resumable: map[fleet.InstanceID]bool{},
+	}
+	l.sweeper = newSweeper(t, l.launcher, l.poller, l.absence)
 	l.balancer = newBalancer(t)
 	return l, nil
 }
@@ -125,12 +129,13 @@ func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 	defer l.passing.Unlock()
 	now := time.Now()
 	l.poller.ask(ctx, now)
-	if l.sweeper.suspended() { // whatever lifts that marks every group
+	held, until := l.absence.look(now)
+	if held || l.sweeper.suspended() { // whatever lifts that marks every group
 		l.launcher.clear()
-		return l.poller.next(), true
+		return sooner(l.poller.next(), until), true
 	}
-	if key, ok := l.schedule.take(now); ok {
-		l.pass(ctx, key, now)
+	if key, ok := l.schedule.take(now); ok && !l.pass(ctx, key, now) {
+		return now, false
 	}
 	l.launcher.dispatch(ctx, now)
 	l.cloud.removes.next(ctx) // more of them may be allowed now
@@ -138,12 +143,17 @@ func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 	return sooner(next, sooner(l.poller.next(), l.launcher.createAt)), idle
 }
 
-// pass decides about one group and sets the workers going.
-func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) {
+// pass decides about one group and sets the workers going, unless the loop came to
+// be held meanwhile.
+func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool {
 	v, defined := l.view(key, now)
+	if held, _ := l.absence.look(now); held { // since the last look, and the view may show why
+		return false
+	}
 	l.apply(ctx, v, plan.Next(v), defined)
 	l.balance(ctx, v, defined)
 	l.passTook.Store(int64(time.Since(now)))
+	return true
 }
 
 // apply hands out what was decided about one group.

@@ -26,8 +26,8 @@ func TestVMOfAMalformedRecordIsLeftAlone(t *testing.T) {
 		s.bucket.spoil(ids[:3]...) // more than may be an accident
 		s.lead()
 		pass(20 * time.Minute)
-		if c, d := len(s.world.Calls(fake.OpCreate)), len(s.world.Calls(fake.OpDelete)); c != 5 || d != 0 || s.term.Held() != "" {
-			t.Fatalf("%d creates and %d deletes, held %q: %s", c, d, s.term.Held(), s.dump())
+		if c, d := len(s.world.Calls(fake.OpCreate)), len(s.world.Calls(fake.OpDelete)); c != 5 || d != 0 || s.term.Held().Message != "" {
+			t.Fatalf("%d creates and %d deletes, held %q: %s", c, d, s.term.Held().Message, s.dump())
 		}
 		problems := s.reported(reconcile.ReasonMalformed)
 		if len(problems) != 3 || !slices.Contains(ids[:3], problems[0].Instance) {

@@ -12,10 +12,6 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// believeNotFound is for how long after a create a provider that does not show
-// the VM may only be slow to show it.
-const believeNotFound = time.Minute
-
 // stepBackoff is for one step of one instance, which the store or the provider
 // refused, and which costs little to try.
 func stepBackoff() retry.Backoff {
@@ -25,11 +21,13 @@ func stepBackoff() retry.Backoff {
 // observations is what is known of the instances beyond their records. It is
 // safe for concurrent use.
 type observations struct {
-	schedule *schedule
+	schedule   *schedule
+	consistent bool // the provider's reads always show the present
 
 	mu        sync.Mutex
 	instances map[fleet.InstanceID]*observation
 	groups    map[fleet.GroupKey]*attempts // at editing the groups themselves
+	absent    map[fleet.InstanceID]bool    // instances whose VM the last Get did not find
 }
 
 // observation is what is known of one instance beyond its record.
@@ -39,8 +37,12 @@ type observation struct {
 
 	vm    plan.VM
 	state provider.State // the provider's own word; empty: none yet
-	asOf  time.Time      // when the question was asked that vm answers
-	seen  bool           // a Get, a List or an event showed the VM, so a later not-found is believed
+	asOf  time.Time      // when the question was asked that was answered last
+	shown bool           // the provider has answered with the VM
+	ended bool           // it showed a state from which the VM will not work again
+
+	missedAt time.Time // when the first question was sent of those since that did not find the VM; zero: it was found
+	askAt    time.Time // when that question is to be repeated; zero: no need
 
 	addresses []netip.Addr // that the provider last showed; never changed in place
 
@@ -97,8 +99,11 @@ const (
 	signProvider   = "provider"
 )
 
-func newObservations(s *schedule) *observations {
-	return &observations{schedule: s, instances: map[fleet.InstanceID]*observation{}, groups: map[fleet.GroupKey]*attempts{}}
+func newObservations(s *schedule, consistent bool) *observations {
+	return &observations{
+		schedule: s, consistent: consistent, instances: map[fleet.InstanceID]*observation{},
+		groups: map[fleet.GroupKey]*attempts{}, absent: map[fleet.InstanceID]bool{},
+	}
 }
 
 // with reads or changes what is known of an instance. use calls nothing that
@@ -106,10 +111,17 @@ func newObservations(s *schedule) *observations {
 func (o *observations) with(id fleet.InstanceID, use func(*observation)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.instances[id] == nil {
-		o.instances[id] = &observation{}
+	use(o.observation(id))
+}
+
+// observation is that of an instance. The caller holds the lock.
+func (o *observations) observation(id fleet.InstanceID) *observation {
+	b := o.instances[id]
+	if b == nil {
+		b = &observation{}
+		o.instances[id] = b
 	}
-	use(o.instances[id])
+	return b
 }
 
 // get returns what is known of an instance; zero: nothing.
@@ -192,66 +204,10 @@ func (o *observations) replace(instances []plan.Instance, creates int) []fleet.I
 	return lost[:min(creates, len(lost))]
 }
 
-// see takes over the provider's word about an instance, unless a newer one is
-// known. It reports whether that changed anything.
-func (o *observations) see(r fleet.Instance, a answer, now time.Time) (changed bool) {
-	moved := false
-	o.with(r.ID, func(b *observation) { moved, changed = b.see(r, a, now) })
-	if moved {
-		o.schedule.mark(r.GroupKey())
-	}
-	return changed
-}
-
-func (b *observation) see(r fleet.Instance, a answer, now time.Time) (moved, changed bool) {
-	word, state := plan.VMGone, provider.StateDeleted
-	switch {
-	case a.found:
-		word, state = wordOf(a.vm.State), a.vm.State
-	case b.young(r, now):
-		word, state = plan.VMUnknown, provider.StateUnknown
-	}
-	b.seen = b.seen || a.found && !a.created
-	if a.asked.Before(b.asOf) {
-		return false, false
-	}
-	b.asOf = a.asked
-	if len(a.vm.Addresses) > 0 {
-		b.addresses = a.vm.Addresses
-	}
-	if dead(word) {
-		b.lose(signProvider, now, r)
-		if b.loss != nil && b.loss.statusAt.IsZero() {
-			b.loss.statusAt = now
-		}
-	}
-	if word == plan.VMAlive && !b.doubtful() && b.health.Notice == nil {
-		b.loss = nil
-	}
-	moved, changed = b.vm != word, b.vm != word || b.state != state
-	b.vm, b.state = word, state
-	return moved, changed
-}
-
-// young reports whether the VM was never shown by the provider, and may only be
-// slow to appear.
-func (b *observation) young(r fleet.Instance, now time.Time) bool {
-	return !b.seen && now.Before(b.attempted(r).Add(believeNotFound))
-}
-
-// attempted is when the provider was last asked to create the instance.
-func (b *observation) attempted(r fleet.Instance) time.Time {
-	at := b.attemptedAt
-	if r.Provider.CreateAttemptedAt != nil && r.Provider.CreateAttemptedAt.After(at) {
-		at = *r.Provider.CreateAttemptedAt
-	}
-	return at
-}
-
-// doubtful reports whether the agent is missing or leaving, so that the
-// provider's word is asked for.
+// doubtful reports whether the agent is missing or leaving, or the VM was not
+// found, so that the provider's word is asked for.
 func (b *observation) doubtful() bool {
-	return !b.health.Connected || !b.health.ShuttingDownAt.IsZero()
+	return !b.health.Connected || !b.health.ShuttingDownAt.IsZero() || b.absent()
 }
 
 // lose remembers the first sign of a loss. The end of an instance that leaves
@@ -277,19 +233,7 @@ func (o *observations) forget(ledger Ledger, launching map[fleet.InstanceID]bool
 	for id, b := range o.instances {
 		if _, ok := ledger.Get(id); !ok && !b.busy && !b.health.Connected && !launching[id] {
 			delete(o.instances, id)
+			delete(o.absent, id)
 		}
 	}
 }
-
-func wordOf(s provider.State) plan.VM {
-	switch {
-	case !s.Exists():
-		return plan.VMGone
-	case s.Alive():
-		return plan.VMAlive
-	default:
-		return plan.VMDown
-	}
-}
-
-func dead(v plan.VM) bool { return v == plan.VMDown || v == plan.VMGone }

@@ -34,7 +34,8 @@ type orphans struct {
 
 func newOrphans() orphans { return orphans{lost: map[string]bool{}, sweeps: map[string]int{}} }
 
-// orphanLimit is how many VMs without a record are taken for an accident.
+// orphanLimit is how many VMs without a record, or records without a VM, are taken
+// for an accident.
 func orphanLimit(live int) int { return max(2, live/10) }
 
 // lose remembers VMs that had no record when the term began.
@@ -64,7 +65,7 @@ func (o *orphans) judge(c census) (held string, problem *fleet.Problem) {
 	text := fmt.Sprintf("%d VMs of this shard run without a record, more than the %d that may be an accident: %s. %s"+
 		"Check that the server uses the right bucket, prefix, cluster and shard, and that no instance records were lost. "+
 		"Then restore the records, or, if these VMs really are left over, delete them at the provider. The next sweep looks again.",
-		len(c.orphans), limit, nameAll(c.orphans), outcome)
+		len(c.orphans), limit, nameSome(c.orphans, nameOf), outcome)
 	if lost > limit {
 		held = text
 	}
@@ -167,18 +168,22 @@ func groupOfTags(vm provider.VM) fleet.GroupKey {
 	return fleet.GroupKey{Tenant: vm.Tags[provider.TagTenant], Name: vm.Tags[provider.TagGroup]}
 }
 
-// nameAll names VMs for a person, the first few by name.
-func nameAll(vms []provider.VM) string {
+// nameOf names a VM for a person.
+func nameOf(vm provider.VM) string {
+	if vm.ID == "" {
+		return vm.ProviderID
+	}
+	return fmt.Sprintf("%s (instance %s)", vm.ProviderID, vm.ID)
+}
+
+// nameSome names things for a person, the first few by name.
+func nameSome[T any](all []T, nameOf func(T) string) string {
 	const few = 10
 	var names []string
-	for _, vm := range vms[:min(few, len(vms))] {
-		name := vm.ProviderID
-		if vm.ID != "" {
-			name = fmt.Sprintf("%s (instance %s)", vm.ProviderID, vm.ID)
-		}
-		names = append(names, name)
+	for _, one := range all[:min(few, len(all))] {
+		names = append(names, nameOf(one))
 	}
-	if rest := len(vms) - few; rest > 0 {
+	if rest := len(all) - few; rest > 0 {
 		names = append(names, fmt.Sprintf("and %d more", rest))
 	}
 	return strings.Join(names, ", ")

@@ -188,12 +188,25 @@ func (p *poller) askAgain(q *questions, r fleet.Instance, a answer, now time.Tim
 	return began
 }
 
+// askAt raises an urgent question that is due later, unless the answer to an open
+// one will.
+func (p *poller) askAt(id fleet.InstanceID, at time.Time) {
+	p.mu.Lock()
+	if a := p.urgent.asked[id]; a == nil || !a.open {
+		p.urgent.due.add(id, at)
+	}
+	p.mu.Unlock()
+	p.schedule.signal()
+}
+
 // askedAgain says whether, and after how long, an instance's VM is asked about
 // once more, after so many questions, of which the last ended with err.
 func askedAgain(r fleet.Instance, known *observation, asked int, err error, now time.Time) (time.Duration, bool) {
 	switch {
 	case err == nil && known.vm == plan.VMGone:
 		return 0, false
+	case err == nil && !known.askAt.IsZero() && (r.Phase != fleet.Deleting || known.absent()):
+		return known.askAt.Sub(now), true
 	case r.Phase == fleet.Deleting:
 		return pollBackoff().Delay(asked), true
 	case !known.doubtful():
@@ -204,9 +217,6 @@ func askedAgain(r fleet.Instance, known *observation, asked int, err error, now 
 		return 0, false
 	case asked <= recheckCount:
 		return recheckBackoff().Delay(asked), true
-	case known.vm == plan.VMUnknown:
-		wait := known.attempted(r).Add(believeNotFound).Sub(now)
-		return wait, wait > 0
 	default:
 		return 0, false
 	}
@@ -254,7 +264,7 @@ func (s *sweeper) event(e provider.Event) {
 		return
 	}
 	now := time.Now()
-	if s.observed.see(r, answer{vm: e.VM, found: true, asked: now}, now) {
+	if s.observed.see(r, answer{id: r.ID, vm: e.VM, found: true, asked: now}, now) {
 		s.cfg.Changed(r.GroupKey(), r.ID)
 	}
 }

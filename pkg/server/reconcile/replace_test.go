@@ -62,6 +62,8 @@ func TestDeadInstanceIsReplacedAtOnce(t *testing.T) {
 // unwatched hides that a provider can be watched.
 type unwatched struct{ provider.Provider }
 
+func (u unwatched) ConsistentReads() bool { return provider.Consistent(u.Provider) }
+
 func withoutWatch(c *reconcile.Config) { c.Provider = unwatched{c.Provider} }
 
 func TestAllAgentsKilledAtOnce(t *testing.T) {
@@ -324,20 +326,17 @@ func TestVMThatIsSlowToAppearIsNotTakenForGone(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		blind := &blindProvider{Provider: s.world.Open(scope, "server-1"), blind: true}
 		s.adjust = func(c *reconcile.Config) { c.Provider = blind }
+		s.agents.muteAll = true // none registers
 		s.size(web, 1)
 		s.lead()
 		pass(5 * time.Second)
-		id := s.expectRunning(web, 1)[0]
-		s.agents.drop(s.term, id) // asks, and is told that there is no such VM
-		pass(10 * time.Second)
-		s.agents.connect(s.term, id)
-		pass(10 * time.Second)
+		id := s.records(web, fleet.Pending)[0]
+		s.term.AgentDisconnected(id, time.Now()) // asks, and is told that there is no such VM
+		pass(54 * time.Second)
 		if n := len(s.world.Calls(fake.OpCreate)); n != 1 {
 			t.Errorf("a VM that was slow to appear was replaced")
 		}
-		pass(time.Minute) // and long after, the absence is believed
-		s.agents.drop(s.term, id)
-		pass(time.Second)
+		pass(4 * time.Second) // and a minute after the create, the absence is believed
 		if n := len(s.world.Calls(fake.OpCreate)); n != 2 {
 			t.Errorf("%d creates, want a replacement", n)
 		}

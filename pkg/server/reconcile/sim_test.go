@@ -227,8 +227,8 @@ func (m *misfortune) settle(t *testing.T) {
 			t.Errorf("on-demand instance %s is left over: %s", r.ID, s.dump())
 		}
 	}
-	if s.term.Held() != "" {
-		t.Fatalf("held: %s", s.term.Held())
+	if s.term.Held().Message != "" {
+		t.Fatalf("held: %s", s.term.Held().Message)
 	}
 	for _, vm := range s.world.VMs() {
 		i := slices.IndexFunc(s.bucket.all(), func(r fleet.Instance) bool {

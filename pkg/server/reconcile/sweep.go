@@ -14,6 +14,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/server/plan"
 )
 
 // relistPage is how many records one request lists. A sweep spends at most one
@@ -26,6 +27,8 @@ const relistPage = 1000
 type sweeper struct {
 	*term
 	creates creates
+	again   again
+	absence *absence
 	retuned chan struct{}          // holds at most one: the interval may have changed
 	held    atomic.Pointer[string] // why nothing is done; empty: all is well
 	limit   atomic.Int64           // while the store is listed: how many records may vanish; 0: it is not
@@ -47,8 +50,16 @@ type creates interface {
 	relisted(began time.Time)
 }
 
-func newSweeper(t *term, c creates) *sweeper {
-	s := &sweeper{term: t, creates: c, retuned: make(chan struct{}, 1), orphans: newOrphans(), removing: map[string]bool{}}
+// again has questions repeated at a moment to come.
+type again interface {
+	askAt(id fleet.InstanceID, at time.Time)
+}
+
+func newSweeper(t *term, c creates, a again, absence *absence) *sweeper {
+	s := &sweeper{
+		term: t, creates: c, again: a, absence: absence, retuned: make(chan struct{}, 1),
+		orphans: newOrphans(), removing: map[string]bool{},
+	}
 	s.hold("")
 	return s
 }
@@ -64,7 +75,11 @@ func (s *sweeper) begin(ctx context.Context, records []fleet.Instance, vms []pro
 	s.hold(held)
 	s.report(problem)
 	s.reportMalformed()
-	s.workers.Go(func() { s.confirm(ctx, refs) })
+	if len(refs) > orphanLimit(c.live) { // no decision before it is known what to make of that
+		s.confirm(ctx, refs)
+	} else {
+		s.workers.Go(func() { s.confirm(ctx, refs) })
+	}
 	return len(c.orphans), len(refs)
 }
 
@@ -201,9 +216,10 @@ func (s *sweeper) sweep(ctx context.Context, n int) error {
 	s.claim(c.claimed)
 	held, problem := s.orphans.judge(c)
 	s.goOn(held)
-	doomed := s.orphans.nominate(c, held != "", s.atSize)
+	doomed := s.orphans.nominate(c, held != "" || s.absence.problem.Load() != nil, s.atSize)
 	s.observed.forget(s.cfg.Ledger, s.creates.underWay())
 	s.report(problem)
+	s.absence.remind()
 	s.reportMalformed()
 	s.removeOrphans(ctx, doomed)
 	s.confirm(ctx, suspects)
@@ -239,8 +255,16 @@ func (s *sweeper) suspended() bool {
 	return *s.held.Load() != "" || (limit > 0 && s.cfg.Ledger.Vanished() > limit)
 }
 
-// Held says why the loop does nothing; empty while it acts.
-func (l *Loop) Held() string { return *l.sweeper.held.Load() }
+// Held is why the loop does nothing; zero while it acts.
+func (l *Loop) Held() fleet.Problem {
+	if held := *l.sweeper.held.Load(); held != "" {
+		return fleet.Problem{Reason: ReasonOrphans, Message: held}
+	}
+	if p := l.absence.problem.Load(); p != nil {
+		return *p
+	}
+	return fleet.Problem{}
+}
 
 // relist takes over what other hands did to the records. Passes go on
 // meanwhile, unless so many records vanish that the store must be suspected.
@@ -300,15 +324,15 @@ func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) []provi
 			suspects = append(suspects, refOf(r))
 		}
 	}
-	return s.turn(suspects)
+	return s.turn(suspects, max(maxSuspects, orphanLimit(c.live)+1))
 }
 
-// maxSuspects is how many VMs one sweep asks about one by one. The next goes on
-// where it ended.
+// maxSuspects is how many VMs one sweep asks about, unless it takes more to show
+// that too many are absent at once. The next goes on where it ended.
 const maxSuspects = 200
 
-func (s *sweeper) turn(suspects []provider.Ref) []provider.Ref {
-	if len(suspects) <= maxSuspects {
+func (s *sweeper) turn(suspects []provider.Ref, most int) []provider.Ref {
+	if len(suspects) <= most {
 		return suspects
 	}
 	slices.SortFunc(suspects, func(a, b provider.Ref) int { return cmp.Compare(a.ID, b.ID) })
@@ -316,19 +340,29 @@ func (s *sweeper) turn(suspects []provider.Ref) []provider.Ref {
 	defer s.mu.Unlock()
 	from, _ := slices.BinarySearchFunc(suspects, s.nextSuspect, func(r provider.Ref, id fleet.InstanceID) int { return cmp.Compare(r.ID, id) })
 	round := slices.Concat(suspects[from:], suspects[:from])
-	s.nextSuspect = round[maxSuspects].ID
-	return round[:maxSuspects]
+	s.nextSuspect = round[most].ID
+	return round[:most]
 }
 
-// confirm asks about what a list only hinted at.
+// confirm asks about what a list only hinted at. Where one answer is not enough,
+// the poller repeats the question.
 func (s *sweeper) confirm(ctx context.Context, suspects []provider.Ref) {
+	var records []fleet.Instance
+	var answers []answer
 	for _, a := range s.cloud.getAll(ctx, suspects) {
 		if a.err != nil {
 			s.fail(ctx, because(ReasonProvider, fmt.Errorf("ask for instance %s: %w", a.id, a.err)), fleet.GroupKey{}, a.id)
-			continue
+		} else if r, ok := s.cfg.Ledger.Get(a.id); ok {
+			records, answers = append(records, r), append(answers, a)
 		}
-		if r, ok := s.cfg.Ledger.Get(a.id); ok && s.observed.see(r, a, time.Now()) {
-			s.cfg.Changed(r.GroupKey(), r.ID)
+	}
+	changed := s.observed.seeAll(records, answers, time.Now())
+	for _, r := range records {
+		if b := s.observed.get(r.ID); b.vm != plan.VMGone && !b.askAt.IsZero() {
+			s.again.askAt(r.ID, b.askAt)
 		}
+	}
+	for _, r := range changed {
+		s.cfg.Changed(r.GroupKey(), r.ID)
 	}
 }

@@ -145,14 +145,14 @@ func TestEmptyStoreUnderALivingFleetHolds(t *testing.T) {
 			t.Errorf("%d deletes", n)
 		}
 		problems := s.reported(reconcile.ReasonOrphans)
-		if len(problems) < 5 || !strings.Contains(problems[0].Message, "12 VMs") || s.term.Held() != problems[0].Message {
-			t.Errorf("problems: %v, held: %q", problems, s.term.Held())
+		if len(problems) < 5 || !strings.Contains(problems[0].Message, "12 VMs") || s.term.Held().Message != problems[0].Message {
+			t.Errorf("problems: %v, held: %q", problems, s.term.Held().Message)
 		}
 
 		s.bucket.place(full...) // somebody restores the records
 		pass(3 * time.Minute)
-		if got := s.expectRunning(web, 12); !slices.Equal(got, ids) || s.term.Held() != "" {
-			t.Errorf("want the same twelve, and no hold: %q", s.term.Held())
+		if got := s.expectRunning(web, 12); !slices.Equal(got, ids) || s.term.Held().Message != "" {
+			t.Errorf("want the same twelve, and no hold: %q", s.term.Held().Message)
 		}
 		if n := len(s.world.Calls(fake.OpCreate)) - creates; n != 0 {
 			t.Errorf("%d creates after the records came back", n)
@@ -177,8 +177,8 @@ func TestHoldEndsWhenTheVMsAreRemoved(t *testing.T) {
 		}
 		pass(5 * time.Minute)
 		s.expectRunning(web, 5)
-		if s.term.Held() != "" {
-			t.Errorf("still held: %s", s.term.Held())
+		if s.term.Held().Message != "" {
+			t.Errorf("still held: %s", s.term.Held().Message)
 		}
 	})
 }
@@ -202,8 +202,8 @@ func TestRecordsVanishingInMassUnderARunningServerHold(t *testing.T) {
 		if n := len(s.world.Calls(fake.OpCreate)) - creates; n != 0 {
 			t.Errorf("%d creates after half the store was lost", n)
 		}
-		if s.term.Held() == "" || len(s.world.VMs()) != 13 {
-			t.Errorf("held: %q, %d VMs", s.term.Held(), len(s.world.VMs()))
+		if s.term.Held().Message == "" || len(s.world.VMs()) != 13 {
+			t.Errorf("held: %q, %d VMs", s.term.Held().Message, len(s.world.VMs()))
 		}
 	})
 }
@@ -224,8 +224,8 @@ func TestStraysInMassStopOnlyTheirOwnDeletion(t *testing.T) {
 		s.world.Kill(s.running(web)[0])
 		pass(10 * time.Second)
 		s.expectRunning(web, 3)
-		if s.term.Held() != "" || len(s.reported(reconcile.ReasonOrphans)) == 0 {
-			t.Errorf("held %q, problems %v", s.term.Held(), s.problems)
+		if s.term.Held().Message != "" || len(s.reported(reconcile.ReasonOrphans)) == 0 {
+			t.Errorf("held %q, problems %v", s.term.Held().Message, s.problems)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
 )
 
 // term is what the parts of a loop share: the ports, what was observed, the
@@ -36,7 +37,7 @@ func newTerm(cfg Config) *term {
 	tuning := cfg.tuning()
 	t.tuning.Store(&tuning)
 	t.takeover.Store(&time.Time{})
-	t.observed = newObservations(t.schedule)
+	t.observed = newObservations(t.schedule, provider.Consistent(cfg.Provider))
 	t.cloud = newCloud(cfg, t.requestTimeout, t.workers.Go)
 	t.records = &records{ledger: cfg.Ledger, writes: newSlots(maxWrites), observed: t.observed, log: cfg.Logger}
 	return t

@@ -1,0 +1,278 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/reconcile"
+)
+
+// blinded lets all servers lead with one provider that can be blinded.
+func (s *shard) blinded(consistent bool) *blindProvider {
+	blind := &blindProvider{Provider: s.world.Open(scope, "blind"), consistent: consistent}
+	s.adjust = func(c *reconcile.Config) { c.Provider = blind }
+	return blind
+}
+
+func (s *shard) deletes() int { return len(s.world.Calls(fake.OpDelete)) }
+
+// Where reads lag a VM that vanished is replaced after the second look, whether its
+// agent's stream broke or not; where they are consistent after the first.
+func TestVanishedVMIsReplacedAfterASecondLook(t *testing.T) {
+	for _, c := range []struct {
+		consistent bool
+		early      time.Duration // no replacement until then
+		late       time.Duration // one by then
+	}{
+		{false, 1900 * time.Millisecond, 2100 * time.Millisecond},
+		{true, 0, time.Millisecond},
+	} {
+		t.Run(fmt.Sprintf("consistent=%v", c.consistent), func(t *testing.T) {
+			bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+				s.blinded(c.consistent)
+				s.size(web, 2)
+				s.lead()
+				pass(5 * time.Second) // young, but registered
+				s.world.Vanish(s.expectRunning(web, 2)[0])
+				pass(c.early)
+				if n := s.creates(); c.early > 0 && n != 2 {
+					t.Errorf("%d replacements after one answer", n-2)
+				}
+				pass(c.late - c.early)
+				if n := s.creates(); n != 3 {
+					t.Errorf("%d replacements after %v, want 1", n-2, c.late)
+				}
+				pass(10 * time.Second)
+				s.expectRunning(web, 2)
+			})
+		})
+	}
+}
+
+// One answer that a VM is not there kills nobody, whatever the stream says.
+func TestOneStaleAnswerKillsNobody(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		blind := s.blinded(false)
+		s.size(web, 2)
+		s.lead()
+		pass(3*time.Minute - time.Second) // the next sweep comes after 4:30
+		ids := s.expectRunning(web, 2)
+		blind.setBlind(true)
+		s.agents.drop(s.term, ids[0])
+		pass(time.Second)
+		blind.setBlind(false)
+		s.agents.connect(s.term, ids[0])
+		pass(30 * time.Second)
+		blind.setBlind(true)
+		pass(time.Minute + time.Second) // with a sweep that finds none of them
+		blind.setBlind(false)
+		pass(10 * time.Minute)
+		if now := s.expectRunning(web, 2); !slices.Equal(now, ids) || s.deletes() != 0 {
+			t.Errorf("%d creates and %d deletes: %s", s.creates(), s.deletes(), s.dump())
+		}
+		for _, id := range ids {
+			if h := s.term.Health(id); h.Unhealthy != "" {
+				t.Errorf("%s is unhealthy: %s", id, h.Unhealthy)
+			}
+		}
+	})
+}
+
+// A registered machine that vanished while no server ran, soon after its create.
+func TestYoungDeathDuringAFailover(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.blinded(true)
+		s.size(web, 2)
+		s.lead()
+		pass(5 * time.Second)
+		id := s.expectRunning(web, 2)[0]
+		if err := s.stop(); err != nil {
+			t.Fatal(err)
+		}
+		s.world.Vanish(id)
+		s.lead()
+		pass(time.Millisecond)
+		if n := s.creates(); n != 3 {
+			t.Errorf("%d replacements, want 1 at once", n-2)
+		}
+	})
+}
+
+// A provider that looks at another world finds no machine, and the agents know
+// better: nothing is created or deleted, and a person is asked.
+func TestProviderThatLooksAtAnotherWorldHolds(t *testing.T) {
+	for _, c := range []struct {
+		consistent, takeover bool
+	}{{true, false}, {false, false}, {true, true}, {false, true}} {
+		t.Run(fmt.Sprintf("consistent=%v,takeover=%v", c.consistent, c.takeover), func(t *testing.T) {
+			bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+				blind := s.blinded(c.consistent)
+				s.size(web, 4)
+				s.size(db, 1)
+				s.lead()
+				pass(3 * time.Minute)
+				ids := s.expectRunning(web, 4)
+				if c.takeover {
+					_ = s.stop()
+				}
+				blind.setBlind(true)
+				if c.takeover {
+					s.lead()
+				} else {
+					pass(2 * time.Minute)
+				}
+				s.size(db, 3)
+				pass(10 * time.Minute)
+				if s.creates() != 5 || s.deletes() != 0 {
+					t.Errorf("%d creates and %d deletes, want 5 and 0: %s", s.creates(), s.deletes(), s.dump())
+				}
+				problems := s.reported(reconcile.ReasonAbsent)
+				if len(problems) < 4 || len(problems) > 6 || s.term.Held().Reason != reconcile.ReasonAbsent {
+					t.Fatalf("held %+v, problems %v; want one for each sweep", s.term.Held(), problems)
+				}
+				for _, part := range []string{"5 of this shard's 5", "the agents of 5", string(ids[0]), "credentials", "region", "engine"} {
+					if text := problems[len(problems)-1].Message; !strings.Contains(text, part) {
+						t.Errorf("the problem does not tell %q: %s", part, text)
+					}
+				}
+				blind.setBlind(false)
+				pass(3 * time.Minute)
+				if now := s.expectRunning(web, 4); !slices.Equal(now, ids) || s.term.Held().Message != "" || s.deletes() != 0 {
+					t.Errorf("want the same again, and no hold %+v: %s", s.term.Held(), s.dump())
+				}
+				s.expectRunning(db, 3) // what waited
+			})
+		})
+	}
+}
+
+// When all agents of a held shard fall silent the machines are gone after all.
+func TestHoldEndsWithTheLastStream(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.blinded(true)
+		s.size(web, 4)
+		s.lead()
+		pass(4*time.Minute + 25*time.Second) // just before a sweep
+		ids := s.expectRunning(web, 4)
+		s.agents.mu.Lock()
+		s.agents.open = map[fleet.InstanceID]bool{} // their streams do not break with them
+		s.agents.mu.Unlock()
+		for _, id := range ids {
+			s.world.Vanish(id)
+		}
+		pass(10 * time.Second)
+		if s.term.Held().Message == "" || s.creates() != 4 {
+			t.Fatalf("held %+v after %d creates", s.term.Held(), s.creates())
+		}
+		for _, id := range ids {
+			s.term.AgentDisconnected(id, time.Now())
+		}
+		pass(29 * time.Second)
+		if n := s.creates(); n != 4 {
+			t.Errorf("%d replacements while the agents may come back", n-4)
+		}
+		pass(2 * time.Second)
+		if n := s.creates(); n != 8 || s.term.Held().Message != "" {
+			t.Errorf("%d replacements, want 4; held %+v", n-4, s.term.Held())
+		}
+		pass(10 * time.Second)
+		s.expectRunning(web, 4)
+	})
+}
+
+// Many that vanish at once together with their agents are replaced at once, and
+// nobody is asked.
+func TestMassLossIsReplaced(t *testing.T) {
+	for _, c := range []struct {
+		consistent bool
+		within     time.Duration
+	}{{true, time.Millisecond}, {false, 2100 * time.Millisecond}} {
+		t.Run(fmt.Sprintf("consistent=%v", c.consistent), func(t *testing.T) {
+			bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+				s.blinded(c.consistent)
+				s.size(web, 9)
+				s.lead()
+				pass(3 * time.Minute)
+				for _, id := range s.expectRunning(web, 9) {
+					s.world.Vanish(id)
+				}
+				pass(c.within)
+				if n := s.creates(); n != 18 {
+					t.Errorf("%d replacements, want 9", n-9)
+				}
+				pass(10 * time.Second)
+				s.expectRunning(web, 9)
+				if p := s.reported(reconcile.ReasonAbsent); len(p) != 0 {
+					t.Errorf("a person is asked: %v", p)
+				}
+			})
+		})
+	}
+}
+
+// After a takeover all streams are closed, so that says nothing for a while; after
+// that a large loss is real.
+func TestMassLossDuringAFailover(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.blinded(true)
+		s.size(web, 5)
+		s.lead()
+		pass(3 * time.Minute)
+		ids := s.expectRunning(web, 5)
+		_ = s.stop()
+		for _, id := range ids {
+			s.world.Vanish(id)
+		}
+		s.lead()
+		pass(29 * time.Second)
+		if n := s.creates(); n != 5 {
+			t.Errorf("%d replacements before the agents could speak", n-5)
+		}
+		pass(2 * time.Second)
+		if n := s.creates(); n != 10 || len(s.reported(reconcile.ReasonAbsent)) != 0 {
+			t.Errorf("%d replacements, want 5: %s", n-5, s.dump())
+		}
+		pass(10 * time.Second)
+		s.expectRunning(web, 5)
+		if r, _ := s.bucket.get(ids[0]); r.Reason != plan.ReasonVMGone {
+			t.Errorf("it went because of %q", r.Reason)
+		}
+	})
+}
+
+// An answer that is older than one that showed the end of a VM brings it back to
+// nobody.
+func TestEndThatWasShownIsNotTakenBack(t *testing.T) {
+	bubble(t, fake.Config{Lag: fake.Span{Max: 3 * time.Second}, Remember: time.Minute}, func(t *testing.T, s *shard) {
+		s.adjust = withoutWatch
+		s.size(web, 3)
+		s.lead()
+		pass(2 * time.Minute)
+		s.bucket.mu.Lock()
+		s.bucket.fail = func(string, fleet.InstanceID) (bool, error) { return false, errStoreDown } // nothing can be done about it
+		s.bucket.mu.Unlock()
+		id := s.expectRunning(web, 3)[0]
+		s.world.Kill(id)
+		down := 0
+		for n := range 60 {
+			s.term.AgentConnected(id) // from a machine that is said to be dead: it is asked about again
+			s.term.AgentDisconnected(id, time.Now())
+			pass(50 * time.Millisecond)
+			if vm := s.term.Health(id).VM; vm == provider.StateStopped {
+				down++
+			} else if down > 0 {
+				t.Fatalf("%s after look %d, after %d that showed the end", vm, n, down)
+			}
+		}
+		if down < 30 {
+			t.Errorf("only %d looks after the first that showed the end: that shows nothing", down)
+		}
+	})
+}

@@ -1,0 +1,107 @@
+package reconcile
+
+import (
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/server/plan"
+)
+
+// see takes over the provider's word about an instance, unless a newer one is
+// known. It reports whether that changed anything.
+func (o *observations) see(r fleet.Instance, a answer, now time.Time) (changed bool) {
+	return len(o.seeAll([]fleet.Instance{r}, []answer{a}, now)) > 0
+}
+
+// seeAll takes over answers that came together, each about the record of the same
+// place, as one: no decision is made on some of them. It returns the records of
+// which something changed.
+func (o *observations) seeAll(records []fleet.Instance, answers []answer, now time.Time) (changed []fleet.Instance) {
+	var moved []fleet.GroupKey
+	o.mu.Lock()
+	for n, r := range records {
+		b := o.observation(r.ID)
+		word, state := b.vm, b.state
+		b.see(r, answers[n], o.consistent, now)
+		if b.absent() {
+			o.absent[r.ID] = true
+		} else {
+			delete(o.absent, r.ID)
+		}
+		if b.vm != word {
+			moved = append(moved, r.GroupKey())
+		}
+		if b.vm != word || b.state != state {
+			changed = append(changed, r)
+		}
+	}
+	o.mu.Unlock()
+	o.schedule.mark(moved...)
+	return changed
+}
+
+func (b *observation) see(r fleet.Instance, a answer, consistent bool, now time.Time) {
+	b.shown = b.shown || a.found
+	if a.asked.Before(b.asOf) {
+		return
+	}
+	b.asOf = a.asked
+	if len(a.vm.Addresses) > 0 {
+		b.addresses = a.vm.Addresses
+	}
+	word := wordOf(a.vm.State)
+	switch {
+	case !a.found:
+		b.miss(r, a.asked, consistent)
+	case b.ended && !consistent && !dead(word): // an answer that is older than one before it
+	default:
+		b.vm, b.state = word, a.vm.State
+		b.ended = dead(word)
+		b.missedAt, b.askAt = time.Time{}, time.Time{}
+	}
+	if dead(b.vm) {
+		b.lose(signProvider, now, r)
+		if b.loss != nil && b.loss.statusAt.IsZero() {
+			b.loss.statusAt = now
+		}
+	}
+	if b.vm == plan.VMAlive && !b.doubtful() && b.health.Notice == nil {
+		b.loss = nil
+	}
+}
+
+// miss takes over that a question sent at asked did not find the VM.
+func (b *observation) miss(r fleet.Instance, asked time.Time, consistent bool) {
+	f := missed(r, search{consistent: consistent, shown: b.shown, attempted: b.attempted(r), missedAt: b.missedAt}, asked)
+	b.missedAt, b.askAt = f.missedAt, f.askAt
+	if f.gone {
+		b.vm, b.state = plan.VMGone, provider.StateDeleted
+	}
+}
+
+// absent reports whether the VM was not found, and nothing but that speaks for its
+// end.
+func (b *observation) absent() bool { return !b.missedAt.IsZero() && !b.ended }
+
+// attempted is when the provider was last asked to create the instance.
+func (b *observation) attempted(r fleet.Instance) time.Time {
+	at := b.attemptedAt
+	if r.Provider.CreateAttemptedAt != nil && r.Provider.CreateAttemptedAt.After(at) {
+		at = *r.Provider.CreateAttemptedAt
+	}
+	return at
+}
+
+func wordOf(s provider.State) plan.VM {
+	switch {
+	case !s.Exists():
+		return plan.VMGone
+	case s.Alive():
+		return plan.VMAlive
+	default:
+		return plan.VMDown
+	}
+}
+
+func dead(v plan.VM) bool { return v == plan.VMDown || v == plan.VMGone }
