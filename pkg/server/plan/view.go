@@ -50,8 +50,12 @@ type Settings struct {
 // Instance is a record together with what is known of it beyond the record.
 type Instance struct {
 	fleet.Instance
-	VM     VM
-	Health Health
+	// KnownSince is when this leader first saw the record: later than the takeover
+	// if it could not be read, or was not there, by then. Its agent was not listened
+	// to before. Zero: since the takeover.
+	KnownSince time.Time
+	VM         VM
+	Health     Health
 	// Busy means that an action on this instance is under way; nothing new is
 	// decided about it until that is over.
 	Busy bool

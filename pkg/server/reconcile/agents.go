@@ -138,7 +138,7 @@ func (l *Loop) Health(id fleet.InstanceID) Health {
 		if since.IsZero() {
 			since = now // no agent was listened to yet
 		}
-		i := plan.Instance{Instance: record, VM: b.vm, Health: b.health}
+		i := b.join(record, now)
 		h.Unhealthy = plan.ConditionOf(&i, settings, since, now).Reason
 	}
 	return h

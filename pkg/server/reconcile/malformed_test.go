@@ -94,6 +94,44 @@ func TestRecordThatIsMendedDuringAPass(t *testing.T) {
 	})
 }
 
+// A record that comes to be known long after the takeover, because it is mended or
+// another hand put it back, is not judged by a silence from before: its agent was not
+// listened to.
+func TestRecordThatIsMendedLongAfterATakeover(t *testing.T) {
+	for name, spoil := range map[string]func(*bucket, ...fleet.InstanceID){
+		"mended": (*bucket).spoil, "put back": (*bucket).take,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+				s.wanted.settings.MissedReports = 6 // a minute, in which agents come back
+				s.size(web, 3)
+				s.lead()
+				pass(3 * time.Minute)
+				ids := s.expectRunning(web, 3)
+				good, _ := s.bucket.get(ids[0])
+				s.build = func(fleet.Instance) error { return errStoreDown } // nothing takes its place
+				if err := s.stop(); err != nil {
+					t.Fatal(err)
+				}
+				spoil(s.bucket, ids[0])
+				s.agents.mute = map[fleet.InstanceID]bool{ids[0]: true} // until it is let in again, and tries
+				s.lead()
+				pass(20 * time.Minute)
+				s.bucket.mend(s.term.ledger, good)
+				s.term.Kick(web)
+				pass(59 * time.Second) // without a word of its agent
+				if h := s.term.Health(ids[0]); h.Unhealthy != "" {
+					t.Fatalf("judged by a silence from before: %+v: %s", h, s.dump())
+				}
+				pass(2 * time.Second) // from then on it counts
+				if h := s.term.Health(ids[0]); h.Unhealthy == "" {
+					t.Errorf("silent for ever, and well: %+v", h)
+				}
+			})
+		})
+	}
+}
+
 // An object that does not tell its instance may speak of any VM.
 func TestNoStrayIsDeletedBesideANamelessObject(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {

@@ -33,7 +33,8 @@ type observations struct {
 // observation is what is known of one instance beyond its record.
 type observation struct {
 	attempts
-	health plan.Health
+	health     plan.Health
+	knownSince time.Time // when a pass first saw the record; zero: none has
 
 	vm    plan.VM
 	state provider.State // the provider's own word; empty: none yet
@@ -231,7 +232,11 @@ func (o *observations) forget(ledger Ledger, launching map[fleet.InstanceID]bool
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for id, b := range o.instances {
-		if _, ok := ledger.Get(id); !ok && !b.busy && !b.health.Connected && !launching[id] {
+		if _, ok := ledger.Get(id); ok {
+			continue
+		}
+		b.knownSince = time.Time{} // should it come back, it is as new
+		if !b.busy && !b.health.Connected && !launching[id] {
 			delete(o.instances, id)
 			delete(o.absent, id)
 		}

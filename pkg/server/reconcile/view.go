@@ -56,12 +56,13 @@ func (o *observations) join(l Ledger, key fleet.GroupKey, begun []fleet.Instance
 		unrecorded[x.ID] = x
 	}
 	for _, r := range records {
-		i := plan.Instance{Instance: r}
-		if b := o.instances[r.ID]; b != nil {
-			i.VM, i.Health, i.AskedAt, i.RetryAt, i.Busy = b.vm, b.health, b.askedAt, b.retryAt, b.isBusy(now)
-			if i.Busy && !b.busy {
-				again = sooner(again, b.quietUntil)
-			}
+		b := o.observation(r.ID)
+		if b.knownSince.IsZero() {
+			b.knownSince = now
+		}
+		i := b.join(r, now)
+		if i.Busy && !b.busy {
+			again = sooner(again, b.quietUntil)
 		}
 		delete(unrecorded, r.ID)
 		all = append(all, i)
@@ -74,4 +75,12 @@ func (o *observations) join(l Ledger, key fleet.GroupKey, begun []fleet.Instance
 		slices.SortFunc(all, byID)
 	}
 	return all, again
+}
+
+// join is the record with what is known beyond it.
+func (b *observation) join(r fleet.Instance, now time.Time) plan.Instance {
+	return plan.Instance{
+		Instance: r, KnownSince: b.knownSince, VM: b.vm, Health: b.health,
+		AskedAt: b.askedAt, RetryAt: b.retryAt, Busy: b.isBusy(now),
+	}
 }
