@@ -73,7 +73,7 @@ func measureReplacement(ctx context.Context, b *bench) ([]figure, error) {
 	defer r.people.close()
 	r.machines.created = r.people.born
 	var store object.Store = watchedStore{mem.New(mem.Config{Latency: storeLatency}), r.creations.wrote}
-	addrs, err := prepare(ctx, store, shard{Size: replacementAgents, Unlimited: true, NoDrain: true}, nil)
+	addrs, err := prepare(ctx, store, shard{Size: replacementAgents, Unlimited: true, NoDrain: true})
 	if err != nil {
 		return nil, err
 	}

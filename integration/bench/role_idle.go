@@ -93,7 +93,7 @@ func playIdle(ctx context.Context, s *stage) error {
 	defer people.close()
 	machines := newMachines(fake.New(fake.Config{}))
 	machines.created = people.born
-	addrs, err := prepare(ctx, store, shard{Size: idleAgents}, nil)
+	addrs, err := prepare(ctx, store, shard{Size: idleAgents})
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ func rows() []row {
 		{name: "planner", what: "decide about one group", run: measurePlanner},
 		{name: "replacement", what: "from a death to the provider's create call, 200 agents", run: measureReplacement},
 		{name: "scaleup", what: "0 to 1,000 instances, provider takes 50 ms", run: measureScaleUp},
+		{name: "slowlist", what: "20 deaths, and 300 to 0, beside lists that take 6 s", run: measureSlowList},
 		{name: "registrations", what: "TLS handshake, nonce, durable record, certificate", run: measureRegistrations},
 		{name: "certificates", what: "leaf certificates for instances", run: measureCertificates},
 		{name: "push", what: "a changed file to 1,000 agents, until all have confirmed it", run: measurePush},

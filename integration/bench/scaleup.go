@@ -41,7 +41,7 @@ func measureScaleUp(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := prepare(ctx, store, shard{Size: 0, Unlimited: true}, nil)
+	addrs, err := prepare(ctx, store, shard{Size: 0, Unlimited: true})
 	if err != nil {
 		return nil, err
 	}

@@ -196,8 +196,9 @@ func TestUnreachable(t *testing.T) {
 	_, getErr := provider.GetOne(t.Context(), p, provider.Ref{ID: spec.ID})
 	_, listErr := p.List(t.Context())
 	watchErr := p.Watch(t.Context(), func(provider.Event) {})
+	deleteErr := provider.DeleteOne(t.Context(), p, provider.Ref{ID: spec.ID})
 	for name, err := range map[string]error{
-		"create": createErr, "get": getErr, "list": listErr, "watch": watchErr, "delete": provider.DeleteOne(t.Context(), p, provider.Ref{ID: spec.ID}),
+		"create": createErr, "get": getErr, "list": listErr, "watch": watchErr, "delete": deleteErr,
 	} {
 		if err == nil || provider.Definite(err) || errors.Is(err, provider.ErrNotFound) {
 			t.Errorf("%s without an engine: %v, want a temporary error", name, err)

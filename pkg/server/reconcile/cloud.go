@@ -106,7 +106,9 @@ func (c *cloud) create(ctx context.Context, spec provider.Spec, subnet string) (
 }
 
 // remove deletes a VM, together with others that are to go at the moment.
-func (c *cloud) remove(ctx context.Context, ref provider.Ref) error { return c.removes.all(ctx, ref)[0] }
+func (c *cloud) remove(ctx context.Context, ref provider.Ref) error {
+	return c.removes.all(ctx, ref)[0]
+}
 
 func (c *cloud) delete(ctx context.Context, ref provider.Ref) error {
 	return c.deleteAll(ctx, []provider.Ref{ref})[0]

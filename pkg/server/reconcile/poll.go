@@ -155,7 +155,8 @@ func (p *poller) answered(ctx context.Context, q *questions, a answer) {
 		p.cfg.Changed(r.GroupKey(), r.ID)
 	}
 	if began { // once, not for every VM and every repetition
-		p.fail(ctx, because(ReasonProvider, fmt.Errorf("ask for the state of VMs, instance %s among them: %w", a.id, a.err)), fleet.GroupKey{}, "")
+		failed := fmt.Errorf("ask for the state of VMs, instance %s among them: %w", a.id, a.err)
+		p.fail(ctx, because(ReasonProvider, failed), fleet.GroupKey{}, "")
 	} else if a.err != nil {
 		p.log.Debug("status call failed again", slog.String("instance", string(a.id)), slog.Any("error", a.err))
 	}
