@@ -18,6 +18,7 @@ import (
 // hold at every step. Safe for concurrent use.
 type book struct {
 	timeline *Timeline
+	lives    func(fleet.InstanceID) bool // whether a machine of the instance runs, or will, in truth
 
 	mu         sync.Mutex
 	violations []string
@@ -40,7 +41,8 @@ type book struct {
 
 func newBook(t *Timeline) *book {
 	return &book{
-		timeline: t, records: map[fleet.InstanceID]fleet.Instance{}, gone: map[fleet.InstanceID]bool{},
+		timeline: t, lives: func(fleet.InstanceID) bool { return false },
+		records: map[fleet.InstanceID]fleet.Instance{}, gone: map[fleet.InstanceID]bool{},
 		doomed: map[fleet.InstanceID]bool{}, attempted: map[fleet.InstanceID]bool{}, keys: map[fleet.InstanceID]string{},
 		requests: map[string]fleet.InstanceID{}, epochs: map[string]uint64{}, wanted: map[fleet.GroupKey][]*want{}, promises: newPromises(),
 	}

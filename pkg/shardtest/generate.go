@@ -12,6 +12,7 @@ import (
 type History struct {
 	Servers int
 	Spot    bool
+	Lag     time.Duration // of the provider's reads at most; 0: they are consistent
 	Script  Script
 }
 
@@ -34,9 +35,21 @@ func Generate(seed uint64, length time.Duration) (History, error) {
 		kinds[g.draw.IntN(len(kinds))](at)
 	}
 	g.ails(seed, length)
+	h.Lag = lag(seed)
 	script, err := ParseScript(g.text())
 	h.Script = script
 	return h, err
+}
+
+// lag is how far the provider's reads lag behind, in a third of the seeds. This draw
+// is apart from all others, which stay what they are. No machine boots so fast that
+// it has registered before all reads show it.
+func lag(seed uint64) time.Duration {
+	draw := rand.New(rand.NewPCG(seed, 0x1a9))
+	if draw.IntN(3) > 0 {
+		return 0
+	}
+	return 100*time.Millisecond + time.Duration(draw.Int64N(int64(shortestBoot-100*time.Millisecond)))
 }
 
 // gap is the mean time between two events: seconds in some seeds, and in long

@@ -331,8 +331,12 @@ func (p mortalProvider) List(ctx context.Context) (vms []provider.VM, err error)
 	return vms, err
 }
 
-// Watch implements provider.Watcher. A suspended process reads its events late.
+// Watch implements provider.Watcher. A suspended process reads its events late, and
+// a provider whose reads lag has none.
 func (p mortalProvider) Watch(ctx context.Context, fn func(provider.Event)) error {
+	if !p.ConsistentReads() {
+		return provider.ErrUnsupported
+	}
 	return p.Provider.Watch(ctx, func(e provider.Event) {
 		if p.life.pass(ctx, false) == nil {
 			fn(e)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/agent"
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/retry"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -189,6 +190,11 @@ func (m *machine) killAgent(orderly bool, d time.Duration) {
 	m.mu.Unlock()
 	time.Sleep(d)
 	m.start()
+}
+
+// lives reports whether a machine of the instance runs, or will.
+func (s *Shard) lives(id fleet.InstanceID) bool {
+	return slices.ContainsFunc(s.world.VMs(), func(vm provider.VM) bool { return vm.ID == id && vm.State.Alive() })
 }
 
 // allMachines are those that were booted, in the order of their ids.

@@ -87,8 +87,12 @@ func because(i fleet.Instance) string {
 	return ", " + i.Reason
 }
 
-// judgeReason refuses what a takeover or an invalid config must never cause.
+// judgeReason refuses what a takeover, an invalid config or a stale answer of the
+// provider must never cause.
 func (b *book) judgeReason(i fleet.Instance) {
+	if dead := i.Reason == plan.ReasonVMGone || i.Reason == plan.ReasonVMDown; dead && b.lives(i.ID) {
+		b.violate("%s is given up as %s, and its machine lives", i.ID, i.Reason)
+	}
 	if i.Reason == plan.ReasonDrift && !b.mayDrift(i) {
 		b.violate("%s is rotated, and nobody changed what machines are built with", i.ID)
 	}

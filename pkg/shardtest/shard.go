@@ -23,6 +23,9 @@ type Options struct {
 	Calm bool
 	// Spot makes all machines ones that the provider may take back.
 	Spot bool
+	// Lag is how far the provider's reads lag behind at most; such a provider can't
+	// be watched. 0: they are consistent.
+	Lag time.Duration
 	// Logs adds every line that servers and agents log to the timeline.
 	Logs bool
 	// Dir is where agents keep their files.
@@ -73,6 +76,7 @@ func New(o Options) (*Shard, error) {
 	s.store = objecttest.NewFaults(s.bucket, nil)
 	s.fairWeather()
 	s.world = fake.New(s.worldConfig())
+	s.book.lives = s.lives
 	if err := s.PutConfig(o.Settings); err != nil {
 		return nil, err
 	}
@@ -86,6 +90,9 @@ func New(o Options) (*Shard, error) {
 	return s, nil
 }
 
+// shortestBoot is what a machine takes from its create to its agent's start at least.
+const shortestBoot = 5 * time.Second
+
 func (s *Shard) worldConfig() fake.Config {
 	c := fake.Config{
 		Seed: s.opts.Seed, OnCall: s.onCall, Remember: time.Minute,
@@ -93,7 +100,8 @@ func (s *Shard) worldConfig() fake.Config {
 		DeleteLatency:    fake.Span{Min: 50 * time.Millisecond, Max: 500 * time.Millisecond},
 		GetLatency:       fake.Span{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
 		ListLatency:      fake.Span{Min: 20 * time.Millisecond, Max: 200 * time.Millisecond},
-		Boot:             fake.Span{Min: 5 * time.Second, Max: 40 * time.Second},
+		Lag:              fake.Span{Max: s.opts.Lag},
+		Boot:             fake.Span{Min: shortestBoot, Max: 40 * time.Second},
 		Shutdown:         fake.Span{Min: time.Second, Max: 20 * time.Second},
 		LandsAfterCancel: 0.5,
 	}
