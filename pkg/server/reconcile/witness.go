@@ -102,7 +102,7 @@ func (a *absence) ask(r roll, connected []fleet.InstanceID) {
 	a.problem.Store(&fleet.Problem{Reason: ReasonAbsent, Message: fmt.Sprintf(
 		"The provider does not find the VMs of %d of this shard's %d instances, more than the %d that may be an accident, and yet the agents "+
 			"of %d of them are connected: %s. So it looks at another world than the one they run in. Nothing is created or deleted "+
-			"until this is settled. Check that the provider has the right credentials, account, region and endpoint or engine. "+
+			"until this is settled. Check that the provider has the right credentials, account, region and endpoint (docker: engine, process: dir). "+
 			"This ends by itself when the provider finds them again, or when none of their agents has been connected for %s.",
 		r.absent, r.records, orphanLimit(r.records), r.connected, nameSome(connected, func(id fleet.InstanceID) string { return string(id) }), comeBack)})
 	if first {
