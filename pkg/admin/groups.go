@@ -29,6 +29,7 @@ type Group struct {
 	ETag         string         `json:"etag"`
 	ProviderIDs  []string       `json:"provider_ids"`
 	Conditions   []Condition    `json:"conditions"`
+	AlreadyGone  []string       `json:"already_gone,omitempty"` // of those that a change was to remove
 }
 
 // Condition is one thing that is true, or not, of a group.
@@ -98,6 +99,7 @@ type Change struct {
 	SubnetPool   *string
 	Vars         map[string]any
 	Remove       []string // instance ids that leave for this size
+	IfETag       *string  // that the group must have; empty: there must be none
 }
 
 // UpsertGroup creates or changes a group in every shard given. A change without
@@ -106,7 +108,7 @@ type Change struct {
 func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, change Change) ([]Group, error) {
 	req := &nstancev1.UpsertGroupRequest{
 		Key: change.Key, Size: change.Size, Template: change.Template,
-		InstanceType: change.InstanceType, SubnetPool: change.SubnetPool, Remove: change.Remove,
+		InstanceType: change.InstanceType, SubnetPool: change.SubnetPool, Remove: change.Remove, IfEtag: change.IfETag,
 	}
 	if change.Vars != nil {
 		vars, err := structpb.NewStruct(change.Vars)
@@ -120,7 +122,9 @@ func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, change 
 		if err != nil {
 			return nil, err
 		}
-		return []Group{group(shard, resp.GetGroup())}, nil
+		g := group(shard, resp.GetGroup())
+		g.AlreadyGone = resp.GetAlreadyGone()
+		return []Group{g}, nil
 	})
 }
 

@@ -105,8 +105,6 @@ func TestUpsertRemove(t *testing.T) {
 	if refused(t, err, codes.InvalidArgument); !slices.Equal(fields(err), []string{"remove"}) {
 		t.Errorf("remove garbage: %v", fields(err))
 	}
-	_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(0)), Remove: []string{string(newID(t, "knd"))}})
-	refused(t, err, codes.NotFound, "remove")
 	if g, err := p.group("web"); err != nil || g.GetSize() != 1 {
 		t.Errorf("refusals changed the group: %v, %v", g, err)
 	}

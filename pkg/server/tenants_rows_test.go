@@ -157,10 +157,13 @@ func (c *crossing) upsertGroup() {
 		_, err := c.client.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: key, Size: ptr(int32(1))})
 		return err
 	})
-	c.instancesAlike(func(ctx context.Context, id string) error {
-		_, err := c.client.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(0)), Remove: []string{id}})
-		return err
-	})
+	// The other's instance is like one that never was: gone.
+	for _, id := range []string{string(c.runs), string(c.drains), string(newID(c.t, "knd"))} {
+		resp, err := c.client.UpsertGroup(within(c.t), &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1)), Remove: []string{id}})
+		if err != nil || !slices.Equal(resp.GetAlreadyGone(), []string{id}) {
+			c.t.Errorf("removing %s: %v, %v", id, resp, err)
+		}
+	}
 	// A change of the group of the same name.
 	if _, err := c.client.UpsertGroup(within(c.t), &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(2))}); err != nil {
 		c.t.Error(err)

@@ -31,6 +31,8 @@ func hint(err error) string {
 		return "is the server up, and is --servers its operator address? Its health endpoint says what it waits for"
 	case codes.Unauthenticated:
 		return "the identity is not (or no longer) accepted: make a new one with `nstance-admin cluster register-operator`"
+	case codes.Aborted:
+		return "somebody else changed it first: look at it again, and repeat what still holds"
 	case codes.NotFound:
 		return "`nstance-admin group list`, `nstance-admin instance list` and `nstance-admin operator list` show what there is"
 	default:

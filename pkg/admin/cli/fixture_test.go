@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -229,6 +231,8 @@ func (s *shard) UpsertGroup(_ context.Context, req *nstancev1.UpsertGroupRequest
 	defer s.mu.Unlock()
 	g := s.groups[req.GetKey()]
 	switch {
+	case req.IfEtag != nil && req.GetIfEtag() != g.GetEtag():
+		return nil, rpc.Conflict.Errorf("if_etag: %q, but group %s has etag %q", req.GetIfEtag(), req.GetKey(), g.GetEtag())
 	case g == nil && req.Template == nil:
 		return nil, rpc.NotFound.Errorf("change group default/%s: no such group", req.GetKey())
 	case g == nil:
@@ -239,8 +243,9 @@ func (s *shard) UpsertGroup(_ context.Context, req *nstancev1.UpsertGroupRequest
 			Violations: []rpc.Violation{{Field: "size", Description: "too large: want at most 1000"}}}
 	}
 	s.upserts = append(s.upserts, req)
-	g.Size = req.GetSize()
-	return &nstancev1.UpsertGroupResponse{Group: g}, nil
+	g.Size, g.Etag = req.GetSize(), "etag-"+strconv.Itoa(len(s.upserts))
+	gone := slices.DeleteFunc(slices.Clone(req.GetRemove()), func(id string) bool { return !strings.HasPrefix(id, "gone-") })
+	return &nstancev1.UpsertGroupResponse{Group: g, AlreadyGone: gone}, nil
 }
 
 func (s *shard) DeleteGroup(_ context.Context, req *nstancev1.DeleteGroupRequest) (*nstancev1.DeleteGroupResponse, error) {

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -180,6 +181,49 @@ func TestPartialFailure(t *testing.T) {
 	r := c.run("group", "scale", "web", "2", "--all-shards", "-o", "json").want(t, cli.ExitFailed, "shard dev-2: ", "no such group")
 	if groups := decode[[]admin.Group](t, r.out); len(groups) != 1 || groups[0].Shard != "dev-1" || groups[0].Size != 2 {
 		t.Errorf("printed %s", r.out)
+	}
+}
+
+// TestScaleOnCondition: a change may be held to what its caller has seen, in one
+// shard; and who has left already is named.
+func TestScaleOnCondition(t *testing.T) {
+	c := newCluster(t).register()
+	s := c.shard("dev-1").have(web(1, 1))
+	c.run("group", "create", "web", "--template", "knd", "--if-etag", "x").want(t, cli.ExitFailed, "if_etag")
+	c.run("group", "create", "batch", "--template", "knd", "--if-etag", "").want(t, cli.ExitOK)
+	c.run("group", "create", "batch", "--template", "knd", "--if-etag", "").want(t, cli.ExitFailed, "if_etag", "etag-1")
+	c.run("group", "scale", "batch", "3", "--if-etag", "etag-1").want(t, cli.ExitOK)
+	c.run("group", "scale", "batch", "4", "--if-etag", "etag-1").want(t, cli.ExitFailed, "if_etag", "etag-2", "hint: ")
+	c.run("group", "scale", "batch", "3").want(t, cli.ExitOK)
+	if have := s.changes(); len(have) != 3 || have[0].IfEtag == nil || have[1].GetIfEtag() != "etag-1" || have[2].IfEtag != nil {
+		t.Errorf("asked for %v", have)
+	}
+	r := c.run("group", "scale", "web", "1", "--wait", "--remove", "gone-1,here,gone-2", "-o", "json").
+		want(t, cli.ExitOK, "dev-1/web: gone already: gone-1, gone-2\n")
+	if groups := decode[[]admin.Group](t, r.out); !slices.Equal(groups[0].AlreadyGone, []string{"gone-1", "gone-2"}) {
+		t.Errorf("printed %s", r.out)
+	}
+	c.shard("dev-2").have(web(1, 1))
+	c.run("group", "scale", "web", "4", "--if-etag", "etag-4", "--all-shards").want(t, cli.ExitUsage, "--if-etag", "--shard")
+}
+
+// TestLastError: what the last step failed for is shown, unless there is a reason why
+// the instance goes.
+func TestLastError(t *testing.T) {
+	c := newCluster(t).register()
+	s := c.shard("dev-1")
+	at := timestamppb.Now()
+	s.instances = []*nstancev1.InstanceStatus{
+		{Id: onDemandID, Group: "web", LastError: "the zone is full", LastErrorAt: at},
+		{Id: drainingID, Group: "web", Reason: "create-timeout", LastError: "no machine was made", LastErrorAt: at},
+	}
+	out := c.run("instance", "list").want(t, cli.ExitOK).out
+	if !strings.Contains(out, "the zone is full") || !strings.Contains(out, "create-timeout") || strings.Contains(out, "no machine") {
+		t.Errorf("printed %s", out)
+	}
+	i := decode[admin.Instance](t, c.run("instance", "status", onDemandID, "-o", "json").want(t, cli.ExitOK).out)
+	if i.LastError != "the zone is full" || i.LastErrorAt == nil || !i.LastErrorAt.Equal(at.AsTime()) {
+		t.Errorf("printed %+v", i)
 	}
 }
 

@@ -22,6 +22,7 @@ func (a *app) groupScale() *cobra.Command {
 	cmd := &cobra.Command{Use: "scale GROUP SIZE", Short: "Set a group's size", Args: cobra.ExactArgs(2)}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the group runs that many and nothing else but draining instances")
 	cmd.Flags().StringSliceVar(&remove, "remove", nil, "instance `ids` that leave for this size")
+	ifETag := etagFlag(cmd)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		// What looks like flags may be a negative size.
 		var unknown interface{ GetSpecifiedShortnames() string }
@@ -36,7 +37,7 @@ func (a *app) groupScale() *cobra.Command {
 			return badSize(args[1])
 		}
 		n := int32(size)
-		return a.upsert(cmd, admin.Change{Key: args[0], Size: &n, Remove: remove}, wait)
+		return a.upsert(cmd, admin.Change{Key: args[0], Size: &n, Remove: remove, IfETag: ifETag()}, wait)
 	})
 }
 
@@ -55,6 +56,7 @@ func (a *app) groupCreate() *cobra.Command {
 	cmd.Flags().StringVar(&subnetPool, "subnet-pool", "", "subnet pool, instead of the template's")
 	cmd.Flags().StringVar(&vars, "vars", "", "vars, as a JSON object")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the group is at size")
+	ifETag := etagFlag(cmd)
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
 		switch {
 		case template == "":
@@ -62,7 +64,7 @@ func (a *app) groupCreate() *cobra.Command {
 		case size < 0:
 			return badSize(strconv.Itoa(int(size)))
 		}
-		change := admin.Change{Key: args[0], Size: &size, Template: &template}
+		change := admin.Change{Key: args[0], Size: &size, Template: &template, IfETag: ifETag()}
 		if cmd.Flags().Changed("instance-type") {
 			change.InstanceType = &instanceType
 		}
@@ -78,6 +80,18 @@ func (a *app) groupCreate() *cobra.Command {
 	})
 }
 
+// etagFlag adds a condition to a command that changes a group; nil: it has none.
+func etagFlag(cmd *cobra.Command) func() *string {
+	const name = "if-etag"
+	etag := cmd.Flags().String(name, "", "change the group only if it has this `etag`; empty: only if there is none")
+	return func() *string {
+		if !cmd.Flags().Changed(name) {
+			return nil
+		}
+		return etag
+	}
+}
+
 // upsert changes a group in the shards that the flags say, and waits for it in
 // all of them if asked to.
 func (a *app) upsert(cmd *cobra.Command, change admin.Change, wait bool) error {
@@ -85,7 +99,15 @@ func (a *app) upsert(cmd *cobra.Command, change admin.Change, wait bool) error {
 	if err != nil {
 		return err
 	}
+	if etag := change.IfETag; etag != nil && *etag != "" && len(shards) > 1 {
+		return usagef("--if-etag: %.80q is of a group of one shard: say --shard NAME", *etag)
+	}
 	groups, err := client.UpsertGroup(cmd.Context(), shards, change)
+	for _, g := range groups {
+		if len(g.AlreadyGone) > 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%s: gone already: %s\n", g.Shard, g.Key, strings.Join(g.AlreadyGone, ", "))
+		}
+	}
 	if wait {
 		err = errors.Join(err, a.await(cmd, client, shards, groups))
 	}
@@ -108,7 +130,9 @@ func (a *app) await(cmd *cobra.Command, c *admin.Client, shards []client.Shard, 
 				return
 			}
 			var draining []string
+			gone := groups[n].AlreadyGone
 			groups[n], draining, errs[n] = c.WaitGroup(cmd.Context(), shard[0], groups[n].Key, printProgress(out))
+			groups[n].AlreadyGone = gone
 			if len(draining) > 0 {
 				fmt.Fprintf(out, "%s/%s: still draining: %s\n", groups[n].Shard, groups[n].Key, strings.Join(draining, ", "))
 			}

@@ -52,8 +52,11 @@ var (
 )
 
 // Upsert implements operators.Groups.
-func (g *groups) Upsert(ctx context.Context, key fleet.GroupKey, c config.Change) error {
+func (g *groups) Upsert(ctx context.Context, key fleet.GroupKey, c config.Change, ifETag *string) error {
 	err := g.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) {
+		if err := g.matches(key, ifETag); err != nil {
+			return config.Dynamic{}, err
+		}
 		return g.static.Upsert(d, key, c, g.cfg.Static.Checks(g.static))
 	})
 	if err != nil {
@@ -165,6 +168,23 @@ func (g *groups) ETag(key fleet.GroupKey) string {
 	// A group is plain data, so it always encodes; maps come out sorted.
 	_ = json.NewEncoder(sum).Encode(group)
 	return hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// matches refuses the change of a group that is not as its caller believes. It is
+// part of an edit, so what it finds is what the edit changes.
+func (g *groups) matches(key fleet.GroupKey, etag *string) error {
+	_, exists := g.Group(key)
+	now := g.ETag(key)
+	switch {
+	case etag == nil, exists && *etag == now, !exists && *etag == "":
+		return nil
+	case !exists:
+		return rpc.Conflict.Errorf("if_etag: %.80q, but there is no group %s: read again", *etag, key.Name)
+	case *etag == "":
+		return rpc.Conflict.Errorf("if_etag: empty, but there is a group %s, with etag %q: read again", key.Name, now)
+	default:
+		return rpc.Conflict.Errorf("if_etag: %.80q, but group %s has etag %q: read again", *etag, key.Name, now)
+	}
 }
 
 // Settings implements reconcile.Groups.

@@ -40,18 +40,18 @@ func (s *Service) UpsertGroup(ctx context.Context, req *nstancev1.UpsertGroupReq
 	if err != nil {
 		return nil, err
 	}
-	change, err := changeOf(shard.Instances, key, req)
+	change, gone, err := changeOf(shard.Instances, key, req)
 	if err != nil {
 		return nil, err
 	}
-	if err := shard.Groups.Upsert(ctx, key, change); err != nil {
+	if err := shard.Groups.Upsert(ctx, key, change, req.IfEtag); err != nil {
 		return nil, err
 	}
 	status, err := groupStatus(shard, key)
 	if err != nil {
 		return nil, err
 	}
-	return &nstancev1.UpsertGroupResponse{Group: status}, nil
+	return &nstancev1.UpsertGroupResponse{Group: status, AlreadyGone: gone}, nil
 }
 
 // DeleteGroup scales a dynamic group to zero, then forgets it. Deleting one that
@@ -82,11 +82,9 @@ func invalid(field, description string) error {
 	return &rpc.ViolationsError{Message: "invalid request", Violations: []rpc.Violation{{Field: field, Description: description}}}
 }
 
-// changeOf checks what a request names: instances to remove must be the group's
-// own. Their absence is an error rather than silence, because the caller counts
-// on exactly these leaving.
-func changeOf(all Instances, key fleet.GroupKey, req *nstancev1.UpsertGroupRequest) (config.Change, error) {
-	c := config.Change{Template: req.Template, InstanceType: req.InstanceType, SubnetPool: req.SubnetPool}
+// changeOf is the change that a request asks for.
+func changeOf(all Instances, key fleet.GroupKey, req *nstancev1.UpsertGroupRequest) (c config.Change, gone []string, err error) {
+	c = config.Change{Template: req.Template, InstanceType: req.InstanceType, SubnetPool: req.SubnetPool}
 	if req.Size != nil {
 		size := int(req.GetSize())
 		c.Size = &size
@@ -94,16 +92,31 @@ func changeOf(all Instances, key fleet.GroupKey, req *nstancev1.UpsertGroupReque
 	if req.GetVars() != nil {
 		c.Vars = req.GetVars().AsMap()
 	}
-	for _, s := range req.GetRemove() {
+	if len(req.GetRemove()) > 0 && req.Size == nil {
+		return c, nil, invalid("size", "required beside remove: want the new size")
+	}
+	c.Remove, gone, err = leaving(all, key, req.GetRemove())
+	return c, gone, err
+}
+
+// leaving sorts the instances that are to leave from those that have left already. A
+// repeated call must not fail because the first one worked, while to name an instance
+// that lives elsewhere is a mistake: its caller counts on just these to go. Another
+// tenant's is like one that never was.
+func leaving(all Instances, key fleet.GroupKey, remove []string) (ids []fleet.InstanceID, gone []string, err error) {
+	for _, s := range remove {
 		id, err := fleet.ParseID(s)
 		if err != nil {
-			return config.Change{}, invalid("remove", err.Error())
+			return nil, nil, invalid("remove", err.Error())
 		}
-		i, ok := all.Get(id)
-		if !ok || i.GroupKey() != key || i.OnDemand {
-			return config.Change{}, rpc.NotFound.Errorf("remove: group %s has no managed instance %s", key.Name, id)
+		switch i, ok := all.Get(id); {
+		case !ok || i.Tenant != key.Tenant || i.Phase.Ending():
+			gone = append(gone, s)
+		case i.GroupKey() != key || i.OnDemand:
+			return nil, nil, rpc.NotFound.Errorf("remove: group %s has no managed instance %s", key.Name, id)
+		default:
+			ids = append(ids, id)
 		}
-		c.Remove = append(c.Remove, id)
 	}
-	return c, nil
+	return ids, gone, nil
 }

@@ -51,8 +51,10 @@ type Groups interface {
 	Group(key fleet.GroupKey) (fleet.Group, bool)
 	// ETag changes with every change of the group's definition.
 	ETag(key fleet.GroupKey) string
-	// Upsert and Delete are durable when they return nil.
-	Upsert(ctx context.Context, key fleet.GroupKey, c config.Change) error
+	// Upsert and Delete are durable when they return nil. With ifETag, Upsert changes
+	// only the group that has this one, and with an empty one makes a group that is
+	// not there; otherwise it fails with rpc.Conflict.
+	Upsert(ctx context.Context, key fleet.GroupKey, c config.Change, ifETag *string) error
 	Delete(ctx context.Context, key fleet.GroupKey) error
 }
 
