@@ -7,6 +7,7 @@ import (
 	mathrand "math/rand/v2"
 	"time"
 
+	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
@@ -28,14 +29,14 @@ func newOperator(ca *pki.CA, addr string) (*operator, error) {
 		return nil, err
 	}
 	endpoint := pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(pki.NewBundle(ca.Certificate()), pair), Now: time.Now}
-	client, err := rpc.NewClient(rpc.ClientConfig{
+	asks, err := rpc.NewClient(rpc.ClientConfig{
 		Addrs: []string{addr}, UserAgent: "bench", Random: mathrand.Float64,
 		TLS: func(host string) *tls.Config { return endpoint.Client(host, shardID) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &operator{client}, nil
+	return &operator{asks}, nil
 }
 
 // scale asks for a size and returns when that is durable.
@@ -50,19 +51,24 @@ func (o *operator) scale(ctx context.Context, size int32) error {
 	return nil
 }
 
+// instances are the shard's, as the server sees them.
+func (o *operator) instances(ctx context.Context) (all []*nstancev1.InstanceStatus, err error) {
+	err = o.client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		all, err = client.Instances(ctx, nstancev1.NewOperatorServiceClient(conn), "", false)
+		return err
+	})
+	return all, err
+}
+
 // connected counts the instances whose agent is connected, as the server sees it.
 func (o *operator) connected(ctx context.Context) (int, error) {
 	n := 0
-	err := o.client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
-		answer, err := nstancev1.NewOperatorServiceClient(conn).ListInstances(ctx, &nstancev1.ListInstancesRequest{})
-		n = 0
-		for _, i := range answer.GetInstances() {
-			if i.GetConnected() {
-				n++
-			}
+	all, err := o.instances(ctx)
+	for _, i := range all {
+		if i.GetConnected() {
+			n++
 		}
-		return err
-	})
+	}
 	return n, err
 }
 
@@ -84,29 +90,21 @@ func (o *operator) paint(ctx context.Context, color string) error {
 
 // hashes counts the instances by the config hash that their agents report.
 func (o *operator) hashes(ctx context.Context) (map[string]int, error) {
-	var found map[string]int
-	err := o.client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
-		answer, err := nstancev1.NewOperatorServiceClient(conn).ListInstances(ctx, &nstancev1.ListInstancesRequest{})
-		found = map[string]int{}
-		for _, i := range answer.GetInstances() {
-			found[i.GetConfigHash()]++
-		}
-		return err
-	})
+	all, err := o.instances(ctx)
+	found := map[string]int{}
+	for _, i := range all {
+		found[i.GetConfigHash()]++
+	}
 	return found, err
 }
 
 // reports returns when the server had each instance's last report.
 func (o *operator) reports(ctx context.Context) (map[fleet.InstanceID]time.Time, error) {
-	var found map[fleet.InstanceID]time.Time
-	err := o.client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
-		answer, err := nstancev1.NewOperatorServiceClient(conn).ListInstances(ctx, &nstancev1.ListInstancesRequest{})
-		found = map[fleet.InstanceID]time.Time{}
-		for _, i := range answer.GetInstances() {
-			found[fleet.InstanceID(i.GetId())] = i.GetLastReportAt().AsTime()
-		}
-		return err
-	})
+	all, err := o.instances(ctx)
+	found := map[fleet.InstanceID]time.Time{}
+	for _, i := range all {
+		found[fleet.InstanceID(i.GetId())] = i.GetLastReportAt().AsTime()
+	}
 	return found, err
 }
 

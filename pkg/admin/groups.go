@@ -21,15 +21,25 @@ type Group struct {
 	ActualSize   int32          `json:"actual_size"`
 	PendingSize  int32          `json:"pending_size"`
 	DrainingSize int32          `json:"draining_size"`
+	UpToDateSize int32          `json:"up_to_date_size"`
+	StaticSize   int32          `json:"static_size"`
 	Template     string         `json:"template"`
 	InstanceType string         `json:"instance_type"`
 	SubnetPool   string         `json:"subnet_pool"`
 	Vars         map[string]any `json:"vars,omitempty"`
+	Capacity     *Capacity      `json:"capacity,omitempty"`
 	IsStatic     bool           `json:"is_static"`
 	ETag         string         `json:"etag"`
 	ProviderIDs  []string       `json:"provider_ids"`
 	Conditions   []Condition    `json:"conditions"`
 	AlreadyGone  []string       `json:"already_gone,omitempty"` // of those that a change was to remove
+}
+
+// Capacity is what a machine of the group's instance type has.
+type Capacity struct {
+	CPUMillis   int64  `json:"cpu_millis"`
+	MemoryBytes int64  `json:"memory_bytes"`
+	Arch        string `json:"arch"`
 }
 
 // Condition is one thing that is true, or not, of a group.
@@ -44,9 +54,13 @@ func group(shard string, g *nstancev1.GroupStatus) Group {
 	out := Group{
 		Shard: shard, Key: g.GetKey(), Tenant: g.GetTenant(),
 		Size: g.GetSize(), ActualSize: g.GetActualSize(), PendingSize: g.GetPendingSize(), DrainingSize: g.GetDrainingSize(),
+		UpToDateSize: g.GetUpToDateSize(), StaticSize: g.GetStaticSize(),
 		Template: g.GetTemplate(), InstanceType: g.GetInstanceType(), SubnetPool: g.GetSubnetPool(),
 		Vars: g.GetVars().AsMap(), IsStatic: g.GetIsStatic(), ETag: g.GetEtag(),
 		ProviderIDs: append([]string{}, g.GetProviderIds()...), Conditions: []Condition{},
+	}
+	if c := g.GetCapacity(); c != nil {
+		out.Capacity = &Capacity{CPUMillis: c.GetCpuMillis(), MemoryBytes: c.GetMemoryBytes(), Arch: c.GetArch()}
 	}
 	for _, c := range g.GetConditions() {
 		out.Conditions = append(out.Conditions, Condition{Type: c.GetType(), Status: c.GetStatus(), Reason: c.GetReason(),

@@ -18,12 +18,14 @@ type Instance struct {
 	Tenant          string     `json:"tenant"`
 	Group           string     `json:"group"`
 	OnDemand        bool       `json:"on_demand"`
+	IdempotencyKey  string     `json:"idempotency_key,omitempty"`
 	Phase           string     `json:"phase"`
 	Reason          string     `json:"reason,omitempty"`
 	Connected       bool       `json:"connected"`
 	LastReportAt    *time.Time `json:"last_report_at,omitempty"`
 	UnhealthyReason string     `json:"unhealthy_reason,omitempty"`
 	ProviderID      string     `json:"provider_id,omitempty"`
+	NodeProviderID  string     `json:"node_provider_id,omitempty"`
 	ProviderState   string     `json:"provider_state,omitempty"`
 	InstanceType    string     `json:"instance_type,omitempty"`
 	Subnet          string     `json:"subnet,omitempty"`
@@ -54,6 +56,7 @@ func instance(shard string, i *nstancev1.InstanceStatus) Instance {
 		InstanceType: i.GetInstanceType(), Subnet: i.GetSubnet(), Hostname: i.GetHostname(), IPs: i.GetIps(),
 		CreatedAt: timeOf(i.GetCreatedAt()), RegisteredAt: timeOf(i.GetRegisteredAt()), DeletedAt: timeOf(i.GetDeletedAt()),
 		ConfigHash: i.GetConfigHash(), LastError: i.GetLastError(), LastErrorAt: timeOf(i.GetLastErrorAt()),
+		IdempotencyKey: i.GetIdempotencyKey(), NodeProviderID: i.GetNodeProviderId(),
 	}
 	if d := i.GetDrain(); d != nil {
 		out.Drain = &Drain{Reason: d.GetReason(), DeleteAt: timeOf(d.GetDeleteAt()), AckedAt: timeOf(d.GetAckedAt())}

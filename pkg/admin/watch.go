@@ -11,10 +11,11 @@ import (
 const (
 	EventGroup     = "group"     // a group is, or has become, like this
 	EventGroupGone = "groupGone" // there is no such group any more
-	EventInstance  = "instance"  // a draining, deleting or deleted instance
+	EventInstance  = "instance"  // a draining, deleting or deleted instance, or any one
 	EventProblem   = "problem"   // something that a person may have to know
 	// EventSnapshot ends what was there when the watch began; it comes again after
-	// every reconnection, since events in between were missed. Problems have none.
+	// every reconnection, since events in between were missed. One that is resumed
+	// ends only what has changed since. Problems have none.
 	EventSnapshot = "snapshot"
 	EventLost     = "lost" // a shard can't be watched for now; it is tried again
 )
@@ -23,8 +24,9 @@ const (
 type Event struct {
 	Kind     string    `json:"kind"`
 	Shard    string    `json:"shard"`
-	Of       string    `json:"of,omitempty"`  // of snapshot and lost: groups | instances | problems
+	Of       string    `json:"of,omitempty"`  // of snapshot and lost: groups | instances | all-instances | problems
 	Key      string    `json:"key,omitempty"` // of groupGone
+	Resumed  bool      `json:"resumed,omitempty"`
 	Group    *Group    `json:"group,omitempty"`
 	Instance *Instance `json:"instance,omitempty"`
 	Problem  *Problem  `json:"problem,omitempty"`
@@ -59,13 +61,13 @@ func event(e client.Event) Event {
 	case e.Kind == client.Gone:
 		out.Kind, out.Key = EventGroupGone, e.Key
 	case e.Kind == client.Synced:
-		out.Kind, out.Of = EventSnapshot, e.Of
+		out.Kind, out.Of, out.Resumed = EventSnapshot, e.Of, e.Resumed
 	case e.Kind == client.Lost:
 		out.Kind, out.Of, out.Error = EventLost, e.Of, e.Err.Error()
 	case e.Of == client.WatchGroups:
 		g := group(e.Shard, e.Group)
 		out.Kind, out.Group = EventGroup, &g
-	case e.Of == client.WatchInstances:
+	case e.Of == client.WatchInstances, e.Of == client.WatchAllInstances:
 		i := instance(e.Shard, e.Instance)
 		out.Kind, out.Instance = EventInstance, &i
 	default:

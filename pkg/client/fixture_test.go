@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -103,9 +104,11 @@ type server struct {
 	addr string
 
 	mu      sync.Mutex
-	leader  string   // empty: this one
-	refuse  error    // what ListGroups answers
-	serials []string // the certificates that listed groups
+	leader  string     // empty: this one
+	refuse  error      // what ListGroups answers
+	serials []string   // the certificates that listed groups
+	pages   [][]string // the ids on the pages that it lists of group web, with tombstones
+	watches []*nstancev1.WatchInstancesRequest
 	streams []stream // what the watches to come see, one after another; the last one lasts
 }
 
@@ -176,6 +179,22 @@ func (s *server) ListGroups(ctx context.Context, _ *nstancev1.ListGroupsRequest)
 	return &nstancev1.ListGroupsResponse{Groups: []*nstancev1.GroupStatus{{Key: s.addr}}}, s.refuse
 }
 
+// ListInstances implements OperatorServiceServer.
+func (s *server) ListInstances(_ context.Context, req *nstancev1.ListInstancesRequest) (*nstancev1.ListInstancesResponse, error) {
+	n, _ := strconv.Atoi(req.GetPageToken())
+	if req.GetGroup() != "web" || !req.GetIncludeDeleted() || n >= len(s.pages) {
+		return nil, rpc.Invalid.Errorf("not what was to be asked for: %v", req)
+	}
+	resp := &nstancev1.ListInstancesResponse{}
+	for _, id := range s.pages[n] {
+		resp.Instances = append(resp.Instances, &nstancev1.InstanceStatus{Id: id})
+	}
+	if n+1 < len(s.pages) {
+		resp.NextPageToken = strconv.Itoa(n + 1)
+	}
+	return resp, nil
+}
+
 // RenewCertificate implements OperatorServiceServer: the certificate that it
 // grants is the serial of the one that was shown.
 func (s *server) RenewCertificate(
@@ -204,7 +223,8 @@ func (s *server) WatchGroups(_ *nstancev1.WatchGroupsRequest, to nstancev1.Opera
 }
 
 // WatchInstances implements OperatorServiceServer.
-func (s *server) WatchInstances(_ *nstancev1.WatchInstancesRequest, to nstancev1.OperatorService_WatchInstancesServer) error {
+func (s *server) WatchInstances(req *nstancev1.WatchInstancesRequest, to nstancev1.OperatorService_WatchInstancesServer) error {
+	s.set(func() { s.watches = append(s.watches, req) })
 	one := s.next()
 	return play(to, one.instances, one.end)
 }

@@ -20,9 +20,10 @@ import (
 
 // What a watch can be of.
 const (
-	WatchGroups    = "groups"
-	WatchInstances = "instances" // draining, deleting and deleted ones
-	WatchProblems  = "problems"
+	WatchGroups       = "groups"
+	WatchInstances    = "instances"     // draining, deleting and deleted ones
+	WatchAllInstances = "all-instances" // of every phase
+	WatchProblems     = "problems"
 )
 
 // EventKind says what a watch saw.
@@ -33,8 +34,9 @@ const (
 	Changed EventKind = iota // it is, or has become, like this
 	Gone                     // there is none of that key any more
 	// Synced ends what was there when the watch began. It comes again after every
-	// reconnection, since events in between were missed; ahead of it comes Gone for
-	// what was there before and is not any more. Problems have none.
+	// reconnection, since events in between were missed; ahead of it comes what has
+	// changed, or all there is, and Gone for what was there before and is not any
+	// more. Problems have none.
 	Synced
 	Lost // the shard can't be watched for now; it is tried again
 )
@@ -43,10 +45,12 @@ const (
 type Event struct {
 	Kind  EventKind
 	Shard string
-	Of    string // groups | instances | problems
+	Of    string // groups | instances | all-instances | problems
 	Key   string // a group's key or an instance's id
 	// Missed, of Gone: it went while the shard could not be watched.
 	Missed bool
+	// Resumed, of Synced: only what changed since the connection before was told.
+	Resumed bool
 
 	Group    *nstancev1.GroupStatus         // of Changed
 	Instance *nstancev1.InstanceStatus      // of Changed
@@ -95,6 +99,7 @@ type watch struct {
 	shard  Shard
 	of     string
 	see    func(Event)
+	place  string          // in the streams of instances, to go on from; empty: none
 	known  map[string]bool // what is there, by key, as far as it was seen
 	shown  map[string]bool // what the snapshot of this stream has shown; nil: it is whole
 }
@@ -148,9 +153,13 @@ func (w *watch) stream(ctx context.Context, conn grpc.ClientConnInterface) error
 	case WatchGroups:
 		stream, err := s.WatchGroups(ctx, &nstancev1.WatchGroupsRequest{})
 		return receive(stream, err, w.group)
-	case WatchInstances:
-		stream, err := s.WatchInstances(ctx, &nstancev1.WatchInstancesRequest{})
-		return receive(stream, err, w.instance)
+	case WatchInstances, WatchAllInstances:
+		stream, err := s.WatchInstances(ctx, &nstancev1.WatchInstancesRequest{All: w.of == WatchAllInstances, ResumeToken: w.place})
+		err = receive(stream, err, w.instance)
+		if status.Code(err) == codes.InvalidArgument && w.place != "" {
+			w.place, err = "", status.Error(codes.Unavailable, "a place in the stream of another version: "+status.Convert(err).Message())
+		}
+		return err
 	default:
 		stream, err := s.WatchErrors(ctx, &nstancev1.WatchErrorsRequest{})
 		return receive(stream, err, func(m *nstancev1.WatchErrorsResponse) {
@@ -172,7 +181,7 @@ func receive[T any](stream grpc.ServerStreamingClient[T], err error, see func(*T
 func (w *watch) group(m *nstancev1.WatchGroupsResponse) {
 	switch m.GetType() {
 	case nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END:
-		w.synced()
+		w.synced(false)
 	case nstancev1.EventType_EVENT_TYPE_DELETE:
 		w.gone(m.GetKey(), false)
 	case nstancev1.EventType_EVENT_TYPE_UPSERT:
@@ -182,9 +191,10 @@ func (w *watch) group(m *nstancev1.WatchGroupsResponse) {
 }
 
 func (w *watch) instance(m *nstancev1.WatchInstancesResponse) {
+	w.place = m.GetResumeToken()
 	switch i := m.GetInstance(); m.GetType() {
 	case nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END:
-		w.synced()
+		w.synced(m.GetResumed())
 	case nstancev1.EventType_EVENT_TYPE_UPSERT, nstancev1.EventType_EVENT_TYPE_DELETE:
 		if i != nil {
 			w.changed(Event{Key: i.GetId(), Instance: i}, i.GetPhase() != nstancev1.InstancePhase_INSTANCE_PHASE_DELETED)
@@ -211,16 +221,17 @@ func (w *watch) gone(key string, missed bool) {
 	w.see(Event{Kind: Gone, Shard: w.shard.ID, Of: w.of, Key: key, Missed: missed})
 }
 
-// synced ends a snapshot: what it does not show is gone since the stream before.
-func (w *watch) synced() {
+// synced ends a snapshot: what it does not show is gone since the stream before,
+// unless it shows only what has changed since then.
+func (w *watch) synced(resumed bool) {
 	if w.shown == nil {
 		return // it is whole already
 	}
 	for _, key := range slices.Sorted(maps.Keys(w.known)) {
-		if !w.shown[key] {
+		if !resumed && !w.shown[key] {
 			w.gone(key, true)
 		}
 	}
 	w.shown = nil
-	w.see(Event{Kind: Synced, Shard: w.shard.ID, Of: w.of})
+	w.see(Event{Kind: Synced, Shard: w.shard.ID, Of: w.of, Resumed: resumed})
 }

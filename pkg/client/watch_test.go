@@ -21,11 +21,13 @@ const (
 )
 
 // instances are the messages about instances: "a" is one that drains, "a!" one
-// that is deleted, "." the end of the snapshot.
+// that is deleted, "." the end of the snapshot, "~" that of one that was resumed; what
+// follows @ is the place in the stream.
 func instances(text string) (all []*nstancev1.WatchInstancesResponse) {
 	for _, word := range strings.Fields(text) {
-		m := &nstancev1.WatchInstancesResponse{Type: snapshot}
-		if word != "." {
+		word, place, _ := strings.Cut(word, "@")
+		m := &nstancev1.WatchInstancesResponse{Type: snapshot, ResumeToken: place, Resumed: word == "~"}
+		if word != "." && word != "~" {
 			id, gone := strings.CutSuffix(word, "!")
 			m.Type, m.Instance = upsert, &nstancev1.InstanceStatus{Id: id, Phase: nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING}
 			if gone {
@@ -56,7 +58,7 @@ func groups(text string) (all []*nstancev1.WatchGroupsResponse) {
 func word(e client.Event) string {
 	switch {
 	case e.Kind == client.Synced:
-		return "."
+		return map[bool]string{true: "~", false: "."}[e.Resumed]
 	case e.Kind == client.Lost:
 		return "lost"
 	case e.Missed:
@@ -73,8 +75,9 @@ func word(e client.Event) string {
 // watched is what a watch saw within a minute.
 func (w *world) watched(s *server, of string) string {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	ctx, cancel := context.WithCancel(w.t.Context())
 	defer cancel()
+	time.AfterFunc(time.Minute, cancel) // by a deadline the server would end it, at the same moment
 	var seen []string
 	shard := client.Shard{ID: "one", Addrs: []string{s.addr}}
 	err := w.client(nil).Watch(ctx, []client.Shard{shard}, []string{of}, func(e client.Event) error {
@@ -125,6 +128,76 @@ func TestWatchOfInstances(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWatchResumes: a watch of instances goes on from where the stream before ended,
+// knows what it knew when it could, and forgets a place that the server does not take.
+func TestWatchResumes(t *testing.T) {
+	away := rpc.Unavailable.Errorf("going")
+	for name, c := range map[string]struct {
+		streams []string
+		want    string
+		asked   []string
+	}{
+		"nothing since":  {[]string{"a@1 b@2 .@3", "~@4"}, "a b . lost ~", []string{"", "3"}},
+		"changes since":  {[]string{"a b .@3 b@4", "b!@5 c@5 ~@6", "."}, "a b . b lost b c ~ lost missed-a missed-c .", []string{"", "4", "6"}},
+		"another leader": {[]string{"a b .@3", "b@0 .@1", "~@1"}, "a b . lost b missed-a . lost ~", []string{"", "3", "1"}},
+		"cut in between": {
+			[]string{"a .@3", "c@3", "c@4 ~@5", "."}, "a . lost c lost c ~ lost missed-a missed-c .", []string{"", "3", "3", "5"},
+		},
+		"place not taken": {[]string{"a .@3", "refused", ". "}, "a . lost lost missed-a .", []string{"", "3", ""}},
+	} {
+		for _, of := range []string{client.WatchInstances, client.WatchAllInstances} {
+			t.Run(name+" of "+of, func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					s := w.up("one", "10.0.0.1")
+					for n, text := range c.streams {
+						one := stream{instances: instances(text), end: away}
+						switch {
+						case text == "refused":
+							one = stream{end: rpc.Invalid.Errorf("resume_token: no")}
+						case n == len(c.streams)-1:
+							one.end = nil
+						}
+						s.streams = append(s.streams, one)
+					}
+					if got := w.watched(s, of); got != c.want {
+						t.Errorf("saw %q, want %q", got, c.want)
+					}
+					var asked []string
+					for _, req := range s.watches {
+						asked = append(asked, req.GetResumeToken())
+						if req.GetAll() != (of == client.WatchAllInstances) {
+							t.Errorf("asked for %v", req)
+						}
+					}
+					if !slices.Equal(asked, c.asked) {
+						t.Errorf("asked to go on from %q, want %q", asked, c.asked)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestInstances gathers page after page.
+func TestInstances(t *testing.T) {
+	inWorld(t, func(w *world) {
+		s := w.up("one", "10.0.0.1")
+		s.pages = [][]string{{"a", "b"}, {}, {"c"}}
+		shard := client.Shard{ID: "one", Addrs: []string{s.addr}}
+		list := func(ctx context.Context, leader client.Service) ([]*nstancev1.InstanceStatus, error) {
+			return client.Instances(ctx, leader, "web", true)
+		}
+		all, err := client.Call(w.t.Context(), w.client(nil), shard, list)
+		var ids []string
+		for _, i := range all {
+			ids = append(ids, i.GetId())
+		}
+		if want := []string{"a", "b", "c"}; err != nil || !slices.Equal(ids, want) {
+			t.Errorf("listed %q, %v; want %q", ids, err, want)
+		}
+	})
 }
 
 func TestWatchOfGroups(t *testing.T) {

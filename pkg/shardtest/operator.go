@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/pki"
@@ -153,8 +154,7 @@ func (o *operator) groups(patience time.Duration) ([]*nstancev1.GroupStatus, err
 
 // instances are the shard's instances as its leader sees them.
 func (o *operator) instances(patience time.Duration) ([]*nstancev1.InstanceStatus, error) {
-	answer, err := call(o, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) (*nstancev1.ListInstancesResponse, error) {
-		return c.ListInstances(ctx, &nstancev1.ListInstancesRequest{})
+	return call(o, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) ([]*nstancev1.InstanceStatus, error) {
+		return client.Instances(ctx, c, "", false)
 	})
-	return answer.GetInstances(), err
 }

@@ -262,8 +262,14 @@ func (s *shard) ListInstances(_ context.Context, req *nstancev1.ListInstancesReq
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	resp := &nstancev1.ListInstancesResponse{}
-	for _, i := range s.instances {
-		if req.GetGroup() == "" || req.GetGroup() == i.GetGroup() {
+	after, _ := strconv.Atoi(req.GetPageToken())
+	for n, i := range s.instances {
+		switch {
+		case n < after || req.GetGroup() != "" && req.GetGroup() != i.GetGroup():
+		case len(resp.GetInstances()) > 0: // one on a page
+			resp.NextPageToken = strconv.Itoa(n)
+			return resp, nil
+		default:
 			resp.Instances = append(resp.Instances, i)
 		}
 	}

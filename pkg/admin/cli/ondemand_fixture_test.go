@@ -118,7 +118,7 @@ func (s *shard) vanish(id string) {
 }
 
 func (s *shard) WatchInstances(
-	_ *nstancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse],
+	req *nstancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse],
 ) error {
 	events := make(chan *nstancev1.WatchInstancesResponse, 100)
 	s.mu.Lock()
@@ -127,7 +127,7 @@ func (s *shard) WatchInstances(
 	}
 	s.watchers[events] = true
 	for _, i := range s.instances {
-		if i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING {
+		if req.GetAll() || i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING {
 			events <- &nstancev1.WatchInstancesResponse{Type: nstancev1.EventType_EVENT_TYPE_UPSERT, Instance: i}
 		}
 	}

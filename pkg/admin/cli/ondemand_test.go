@@ -235,6 +235,15 @@ func TestWatch(t *testing.T) {
 			t.Errorf("%q: %v", line, err)
 		}
 	}
+	s.mu.Lock()
+	s.instances = append(s.instances, &nstancev1.InstanceStatus{
+		Id: "knd-runs", Group: "web", Phase: nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING,
+	})
+	s.mu.Unlock()
+	if text := watches(t, c, []string{"--only", "instances"}, "these are all instances"); strings.Contains(text, "running") {
+		t.Errorf("of what leaves it says %s", text)
+	}
+	watches(t, c, []string{"--all", "--only", "instances"}, "instance knd-runs of web: running", "these are all instances")
 	c.run("watch", "--only", "everything").want(t, cli.ExitUsage, "groups, instances, problems")
 }
 

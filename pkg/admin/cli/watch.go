@@ -17,6 +17,7 @@ import (
 func (a *app) watch() *cobra.Command {
 	all := []string{client.WatchGroups, client.WatchInstances, client.WatchProblems}
 	var only []string
+	var everyPhase bool
 	cmd := &cobra.Command{
 		Use: "watch", Short: "Follow groups, leaving instances and problems of all shards", Args: cobra.NoArgs,
 		Annotations: map[string]string{endless: "yes"},
@@ -24,12 +25,16 @@ func (a *app) watch() *cobra.Command {
 			"What there is comes first. With --output json or yaml each event is one line of JSON, or one YAML document.",
 	}
 	cmd.Flags().StringSliceVar(&only, "only", all, "groups, instances, problems")
+	cmd.Flags().BoolVar(&everyPhase, "all", false, "instances of every phase, not only those that leave")
 	a.shardFlags(cmd)
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
 		for _, what := range only {
 			if !slices.Contains(all, what) {
 				return usagef("--only: %.40q is not valid: want %s", what, strings.Join(all, ", "))
 			}
+		}
+		if i := slices.Index(only, client.WatchInstances); i >= 0 && everyPhase {
+			only[i] = client.WatchAllInstances
 		}
 		client, shards, err := a.ask(a.target.read)
 		if err != nil {
@@ -58,6 +63,7 @@ func printEvent(w io.Writer, f format, e admin.Event, now time.Time) error {
 }
 
 func eventText(e admin.Event) string {
+	of := strings.TrimPrefix(e.Of, "all-")
 	switch e.Kind {
 	case admin.EventGroup:
 		g := e.Group
@@ -74,9 +80,12 @@ func eventText(e admin.Event) string {
 	case admin.EventProblem:
 		return problemText(*e.Problem)
 	case admin.EventSnapshot:
-		return fmt.Sprintf("these are all %s; from here on, what changes", e.Of)
+		if e.Resumed {
+			return fmt.Sprintf("this has changed of %s meanwhile; from here on, what changes", of)
+		}
+		return fmt.Sprintf("these are all %s; from here on, what changes", of)
 	default:
-		return fmt.Sprintf("%s: waiting: %s", e.Of, e.Error)
+		return fmt.Sprintf("%s: waiting: %s", of, e.Error)
 	}
 }
 
