@@ -121,6 +121,7 @@ type VM struct {
 	ID         fleet.InstanceID // from the tag; empty when the tag is missing or malformed
 	ProviderID string
 	State      State
+	Reason     string // why it is in its state, in the provider's words, for people; see Why
 	Subnet     string
 	Hostname   string
 	Addresses  []netip.Addr

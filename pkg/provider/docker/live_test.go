@@ -185,6 +185,7 @@ func TestConformance(t *testing.T) {
 					_ = e.api.ContainerRemove(context.Background(), c.ID, container.RemoveOptions{Force: true}) // most are gone
 				})
 			},
+			Killed:   "exit code 137",
 			Patience: 30 * time.Second,
 			BadArgs:  []map[string]any{{"privileged": true}, {"memory": "12q", "cpus": -1}, {"extra_hosts": []any{"nowhere"}}},
 		}

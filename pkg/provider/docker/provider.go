@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -113,6 +115,7 @@ func (p *Provider) list(ctx context.Context, which filters.Args) ([]provider.VM,
 		vm := provider.VM{
 			ProviderID: s.ID,
 			State:      stateOf(s.State),
+			Reason:     exitOf(s.Status),
 			CreatedAt:  time.Unix(s.Created, 0).UTC(),
 		}
 		if s.NetworkSettings != nil {
@@ -144,6 +147,9 @@ func (p *Provider) labelFilter(more ...filters.KeyValuePair) filters.Args {
 // inspected reads a container's full description.
 func inspected(c container.InspectResponse) provider.VM {
 	vm := provider.VM{ProviderID: c.ID, State: stateOf(c.State.Status)}
+	if vm.State == provider.StateStopped {
+		vm.Reason = ending(strconv.Itoa(c.State.ExitCode), c.State.OOMKilled, c.State.Error)
+	}
 	if at, err := time.Parse(time.RFC3339Nano, c.Created); err == nil {
 		vm.CreatedAt = at.UTC()
 	}
@@ -159,6 +165,30 @@ func labelled(vm provider.VM, labels map[string]string) provider.VM {
 	vm.ID = provider.TaggedID(labels)
 	vm.Hostname, vm.Subnet = labels[labelHostname], labels[labelSubnet]
 	return vm
+}
+
+// ending says why a container stopped.
+func ending(exitCode string, outOfMemory bool, detail string) string {
+	words := "exit code " + exitCode
+	if outOfMemory {
+		words += ", out of memory"
+	}
+	if detail != "" {
+		words += ": " + detail
+	}
+	return words
+}
+
+var exitedPattern = regexp.MustCompile(`^Exited \((\d+)\)`)
+
+// exitOf reads as much of it as the status in a list has, such as Exited (1) 2
+// minutes ago.
+func exitOf(status string) string {
+	m := exitedPattern.FindStringSubmatch(status)
+	if m == nil {
+		return ""
+	}
+	return ending(m[1], false, "")
 }
 
 func stateOf(s container.ContainerState) provider.State {

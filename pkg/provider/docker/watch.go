@@ -24,10 +24,17 @@ func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 	}
 	which := p.labelFilter(filters.Arg("type", string(events.ContainerEventType)))
 	messages, errs := p.api.Events(ctx, events.ListOptions{Filters: which})
+	starved := map[string]bool{} // containers that ran out of memory, which is told before they die of it
 	for {
 		select {
 		case m := <-messages:
-			if e, ok := p.event(m); ok {
+			switch m.Action {
+			case events.ActionOOM:
+				starved[m.Actor.ID] = true
+			case events.ActionStart, events.ActionDestroy:
+				delete(starved, m.Actor.ID)
+			}
+			if e, ok := p.event(m, starved[m.Actor.ID]); ok {
 				fn(e)
 			}
 		case err := <-errs:
@@ -43,7 +50,7 @@ func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 }
 
 // event translates what is a change of state; ok is false for the rest.
-func (p *Provider) event(m events.Message) (e provider.Event, ok bool) {
+func (p *Provider) event(m events.Message, outOfMemory bool) (e provider.Event, ok bool) {
 	vm := provider.VM{ProviderID: m.Actor.ID}
 	switch m.Action {
 	case events.ActionCreate:
@@ -51,7 +58,7 @@ func (p *Provider) event(m events.Message) (e provider.Event, ok bool) {
 	case events.ActionStart:
 		vm.State = provider.StateRunning
 	case events.ActionDie:
-		vm.State = provider.StateStopped
+		vm.State, vm.Reason = provider.StateStopped, ending(m.Actor.Attributes["exitCode"], outOfMemory, "")
 	case events.ActionDestroy:
 		vm.State = provider.StateDeleted
 	default:

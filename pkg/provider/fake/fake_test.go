@@ -33,7 +33,8 @@ func harness(cfg fake.Config) providertest.Harness {
 			w := fake.New(cfg)
 			return providertest.World{
 				Open:     func(_ *testing.T, s provider.Scope) provider.Provider { return w.Open(s, "server") },
-				Kill:     func(_ *testing.T, vm provider.VM) { w.Kill(vm.ID) },
+				Kill:     func(_ *testing.T, vm provider.VM) { w.Explain(vm.ID, "the plug was pulled"); w.Kill(vm.ID) },
+				Killed:   "the plug was pulled",
 				Plant:    func(_ *testing.T, tags map[string]string) { w.Plant(tags) },
 				Patience: time.Minute, Eventual: cfg.Lag.Max,
 

@@ -25,6 +25,11 @@ func (w *World) Fail(id fleet.InstanceID) bool {
 	})
 }
 
+// Explain says why a machine is in the state it goes to next.
+func (w *World) Explain(id fleet.InstanceID, reason string) bool {
+	return w.each(id, func(r *row) bool { r.vm.Reason = reason; return true })
+}
+
 // Plant puts a machine with these tags into the world, as some other program
 // would, under the scope that the tags name.
 func (w *World) Plant(tags map[string]string) provider.VM {

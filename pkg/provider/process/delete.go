@@ -83,7 +83,7 @@ func (p *Provider) follow(f folder, b birth) {
 		return
 	}
 	p.ending[f.name] = true
-	p.deletions.Go(func() {
+	p.work.Go(func() {
 		err := p.end(f, b)
 		if err != nil && p.background.Err() == nil {
 			p.cfg.Logger.LogAttrs(p.background, slog.LevelError, "deletion is stuck", slog.String("instance", f.name), slog.Any("error", err))

@@ -25,6 +25,7 @@ const (
 	stateFile    = "state.json"
 	pidFile      = "pid"
 	deletingFile = "deleting"
+	exitFile     = "exit"
 	logFile      = "agent.log"
 	identityDir  = "identity"
 	keysDir      = "keys"
@@ -110,12 +111,26 @@ func (f folder) vm(s state) (provider.VM, error) {
 		ID:         provider.TaggedID(s.Tags),
 		ProviderID: f.name,
 		State:      now,
+		Reason:     f.reason(now),
 		Subnet:     s.Subnet,
 		Hostname:   s.Hostname,
 		Addresses:  []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})},
 		Tags:       s.Tags,
 		CreatedAt:  s.CreatedAt,
 	}, nil
+}
+
+// reason says why it fares so, where that is known.
+func (f folder) reason(now provider.State) string {
+	switch now {
+	case provider.StateFailed:
+		return "its process was never started"
+	case provider.StateStopped:
+		data, _ := os.ReadFile(f.file(exitFile)) // only the server that started it could tell
+		return string(data)
+	default:
+		return ""
+	}
 }
 
 func (f folder) condition() (provider.State, error) {

@@ -7,6 +7,7 @@
 //	state.json  the tags; written before the spawn, removed last
 //	pid         the process and its start, written by the child itself
 //	deleting    there once a deletion was asked for
+//	exit        how the process ended, written by the server that started it
 //	identity/   ca.crt and nonce.jwt before the start, then the agent's own
 //	keys/ recv/ the agent's
 //	agent.log   its output
@@ -138,10 +139,11 @@ type Provider struct {
 
 	background context.Context // ends with Close
 	stop       context.CancelFunc
-	deletions  sync.WaitGroup
+	work       sync.WaitGroup // deletions, and ends that are written down
 
 	mu       sync.Mutex
 	ending   map[string]bool // names whose deletion this Provider is finishing
+	unreaped map[string]int  // pids of children whose end was not written down yet, by name
 	watchers map[*watcher]struct{}
 }
 
@@ -173,15 +175,17 @@ func New(cfg Config) (*Provider, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("open the process provider's folder: %w", err)
 	}
-	p := &Provider{cfg: cfg, root: root, ending: map[string]bool{}, watchers: map[*watcher]struct{}{}}
+	p := &Provider{cfg: cfg, root: root, ending: map[string]bool{}, unreaped: map[string]int{}, watchers: map[*watcher]struct{}{}}
 	p.background, p.stop = context.WithCancel(context.Background())
 	return p, nil
 }
 
 // Close stops what this Provider does on its own: deletions under way stay half
-// done until Delete is asked again. The instances live on. It returns once all
+// done until Delete is asked again, and how its children end is not written down. The instances live on. It returns once all
 // that has stopped, and may be called more than once.
 func (p *Provider) Close() {
+	p.mu.Lock() // whoever adds to the work holds it too
 	p.stop()
-	p.deletions.Wait()
+	p.mu.Unlock()
+	p.work.Wait()
 }

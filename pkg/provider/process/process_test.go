@@ -185,6 +185,7 @@ func TestConformance(t *testing.T) {
 				planted++
 				w.plant(t, fmt.Sprintf("stray-%d", planted), tags)
 			},
+			Killed:   "signal: killed",
 			Patience: 10 * time.Second,
 			BadArgs:  []map[string]any{{"image": "debian"}, {"env": 1}, {"env": map[string]any{"NSTANCE_INSTANCE_ID": "x"}}},
 		}

@@ -94,7 +94,13 @@ func (p *Provider) load(name string) (vm provider.VM, ok bool, err error) {
 	if !p.cfg.Scope.Owns(s.Tags) {
 		return provider.VM{}, false, nil
 	}
+	p.mu.Lock()
+	child := p.unreaped[name]
+	p.mu.Unlock()
 	vm, err = f.vm(s)
+	if b, _, _ := f.birth(); child != 0 && child == b.pid && vm.State == provider.StateStopped {
+		vm.State, vm.Reason = provider.StateRunning, "" // for a moment more
+	}
 	return vm, err == nil, err
 }
 

@@ -50,7 +50,10 @@ func (p *Provider) spawn(ctx context.Context, f folder, lock *os.File, env []str
 	if err != nil {
 		return unmade(err)
 	}
-	go p.reap(life, cmd, f.name)
+	p.mu.Lock()
+	p.unreaped[f.name] = cmd.Process.Pid
+	p.mu.Unlock()
+	go p.reap(life, cmd, f)
 	return p.recorded(ctx, f, ready)
 }
 
@@ -72,10 +75,34 @@ func (p *Provider) recorded(ctx context.Context, f folder, ready *os.File) error
 }
 
 // reap takes the exit status of a child of ours, which would stay a zombie
-// otherwise.
-func (p *Provider) reap(ctx context.Context, cmd *exec.Cmd, name string) {
+// otherwise, and writes it down. Until that is done the child counts as running, so
+// that whoever learns of its end learns why.
+func (p *Provider) reap(ctx context.Context, cmd *exec.Cmd, f folder) {
 	err := cmd.Wait()
 	p.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "process ended",
-		slog.String("instance", name), slog.Int("pid", cmd.Process.Pid), slog.Any("status", err))
-	p.touch(name)
+		slog.String("instance", f.name), slog.Int("pid", cmd.Process.Pid), slog.Any("status", err))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.background.Err() != nil {
+		return
+	}
+	p.work.Go(func() {
+		if err := p.noteExit(f, cmd.ProcessState.String()); err != nil && !absent(err) && p.background.Err() == nil {
+			p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "exit status can't be written", slog.String("instance", f.name), slog.Any("error", err))
+		}
+		p.mu.Lock()
+		delete(p.unreaped, f.name)
+		p.mu.Unlock()
+		p.touch(f.name)
+	})
+}
+
+// noteExit writes how the process ended, unless its folder is gone.
+func (p *Provider) noteExit(f folder, status string) error {
+	lock, err := f.lock(p.background, false)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return f.write(exitFile, []byte(status))
 }

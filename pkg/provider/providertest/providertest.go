@@ -31,6 +31,8 @@ type World struct {
 
 	// Kill ends a VM's operating system behind the provider's back.
 	Kill func(t *testing.T, vm provider.VM)
+	// Killed is in the Reason of a VM that was killed and is still there.
+	Killed string
 
 	// Plant makes something with exactly these tags behind the provider's back,
 	// cleaned up by t.Cleanup.

@@ -3,6 +3,7 @@ package providertest
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,15 @@ func testDeath(t *testing.T, s *shard) {
 		got, err := provider.GetOne(t.Context(), s, vm.Ref())
 		return isNotFound(err) || (err == nil && !got.State.Alive()), string(got.State)
 	})
+	s.catchUp()
+	for name, ask := range map[string]func() (provider.VM, error){
+		"get":  func() (provider.VM, error) { return provider.GetOne(t.Context(), s, vm.Ref()) },
+		"list": func() (provider.VM, error) { return s.list(t, s)[0], nil },
+	} {
+		if got, err := ask(); !isNotFound(err) && (err != nil || !strings.Contains(got.Reason, s.Killed)) {
+			t.Errorf("%s: a killed VM is %s because of %q, %v; want %q", name, got.State, got.Reason, err, s.Killed)
+		}
+	}
 	spec := s.spec(t, s.scope)
 	if made, err := s.Create(t.Context(), spec); err != nil || made.ID != spec.ID {
 		t.Errorf("create beside a dead VM: %+v, %v", made, err)
@@ -60,6 +70,9 @@ func watchDeath(t *testing.T, s *shard, through provider.Provider) {
 			if e.VM.ID == victim.ID && !e.VM.State.Alive() {
 				if e.VM.ProviderID != victim.ProviderID {
 					t.Errorf("the event names %v, the victim was %v", e.VM.Ref(), victim.Ref())
+				}
+				if through == s.Provider && !strings.Contains(e.VM.Reason, s.Killed) {
+					t.Errorf("the event tells of a death because of %q, want %q", e.VM.Reason, s.Killed)
 				}
 				return
 			}

@@ -1,0 +1,30 @@
+package provider
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxWhy is how many bytes of a VM's reason are kept.
+const maxWhy = 256
+
+// Why returns the VM's Reason fit to be kept in records and shown: one line of
+// printable characters, of 256 bytes at most.
+func (vm VM) Why() string {
+	line := strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(vm.Reason[:min(len(vm.Reason), 4*maxWhy)], "\uFFFD"))
+	line = strings.Join(strings.Fields(line), " ")
+	if len(line) <= maxWhy {
+		return line
+	}
+	end := maxWhy - len("…")
+	for !utf8.RuneStart(line[end]) {
+		end--
+	}
+	return line[:end] + "…"
+}
