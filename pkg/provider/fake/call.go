@@ -2,6 +2,7 @@ package fake
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -54,17 +55,17 @@ type flight struct {
 
 // begin logs a call and decides what becomes of it.
 func (w *World) begin(p *Provider, r request) *flight {
-	w.mu.Lock()
 	c := Call{Op: r.op, By: p.name, Scope: p.scope, Ref: r.ref, Refs: r.refs, Subnet: r.subnet, Target: r.target, Start: time.Now()}
 	f := &flight{call: &c}
-	w.calls = append(w.calls, &c)
+	sent := c
+	w.mu.Lock()
+	w.log(&c)
 	draw := w.dice.draw(r.op, r.ref)
 	f.takes = r.takes.draw(draw)
-	f.fault = w.fault(r.op, draw)
+	f.fault = w.faults.next(r.op, draw)
 	f.takes += f.fault.Delay
 	f.due = c.Start.Add(f.takes)
 	f.lands = r.mutates && draw.Float64() < w.cfg.LandsAfterCancel
-	sent := c
 	w.mu.Unlock()
 	if w.cfg.OnCall != nil {
 		w.cfg.OnCall(sent)
@@ -72,11 +73,23 @@ func (w *World) begin(p *Provider, r request) *flight {
 	return f
 }
 
+// callLog is every call that reached the world. Safe for concurrent use.
+type callLog struct {
+	mu    sync.Mutex
+	calls []*Call // in the order they were sent
+}
+
+func (l *callLog) log(c *Call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls = append(l.calls, c)
+}
+
 // end logs the reply and returns it. A late landing keeps the end that the
 // caller saw.
-func (w *World) end(f *flight, applied bool, err error) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (l *callLog) end(f *flight, applied bool, err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	f.call.Applied = f.call.Applied || applied
 	if f.call.End.IsZero() {
 		f.call.End, f.call.Err = time.Now(), err
@@ -86,11 +99,11 @@ func (w *World) end(f *flight, applied bool, err error) error {
 
 // Calls returns the calls of the given kinds, in the order they were sent; with
 // none given, all of them.
-func (w *World) Calls(ops ...Op) []Call {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (l *callLog) Calls(ops ...Op) []Call {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var out []Call
-	for _, c := range w.calls {
+	for _, c := range l.calls {
 		if len(ops) == 0 || slices.Contains(ops, c.Op) {
 			out = append(out, *c)
 		}
@@ -99,13 +112,13 @@ func (w *World) Calls(ops ...Op) []Call {
 }
 
 // ForgetCalls empties the log, for runs that last long.
-func (w *World) ForgetCalls() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.calls = nil
+func (l *callLog) ForgetCalls() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls = nil
 }
 
 // CreateCalls returns the creates sent for one instance.
-func (w *World) CreateCalls(id fleet.InstanceID) []Call {
-	return slices.DeleteFunc(w.Calls(OpCreate), func(c Call) bool { return c.Ref.ID != id })
+func (l *callLog) CreateCalls(id fleet.InstanceID) []Call {
+	return slices.DeleteFunc(l.Calls(OpCreate), func(c Call) bool { return c.Ref.ID != id })
 }

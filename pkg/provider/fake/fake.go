@@ -85,16 +85,15 @@ type Config struct {
 // World is a whole cloud. It is safe for concurrent use.
 type World struct {
 	cfg Config
+	*faults
+	*callLog
 
 	mu       sync.Mutex
 	shelves  map[provider.Scope]*shelf
 	byName   map[string]*row // by provider id
 	used     map[string]int  // VMs per subnet
 	serial   uint64
-	calls    []*Call
 	dice     dice
-	scripted map[Op][]Fault
-	outage   error
 	watchers map[*watcher]struct{}
 
 	capacity   map[string]int // nil: any subnet, unlimited
@@ -107,11 +106,12 @@ type World struct {
 func New(cfg Config) *World {
 	w := &World{
 		cfg:      cfg,
+		faults:   &faults{chances: cfg.Chances, scripted: map[Op][]Fault{}},
+		callLog:  &callLog{},
 		shelves:  map[provider.Scope]*shelf{},
 		byName:   map[string]*row{},
 		used:     map[string]int{},
 		dice:     dice{seed: cfg.Seed, counts: map[drawKey]uint64{}},
-		scripted: map[Op][]Fault{},
 		watchers: map[*watcher]struct{}{},
 		capacity: maps.Clone(cfg.Capacity),
 		images:   slices.Clone(cfg.Images),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/nstance/nstance/pkg/provider"
@@ -27,34 +28,53 @@ type Chance struct {
 	Fault       Fault
 }
 
+// faults are what goes wrong with calls. Safe for concurrent use.
+type faults struct {
+	chances []Chance
+
+	mu       sync.Mutex
+	scripted map[Op][]Fault
+	outage   error
+}
+
 // FailNext makes the next n calls of a kind meet fault, whoever makes them.
 // Several scripts queue up; they come before all chances.
-func (w *World) FailNext(op Op, n int, fault Fault) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (f *faults) FailNext(op Op, n int, fault Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for range n {
-		w.scripted[op] = append(w.scripted[op], fault)
+		f.scripted[op] = append(f.scripted[op], fault)
 	}
 }
 
 // Outage makes every call fail with err, without effect, until it is called
 // with nil. Machines live on meanwhile, and so do watches.
-func (w *World) Outage(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.outage = err
+func (f *faults) Outage(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.outage = err
 }
 
-// fault picks what strikes this call. It holds the lock.
-func (w *World) fault(op Op, draw *rand.Rand) Fault {
-	if w.outage != nil {
-		return Fault{Err: w.outage}
+// Mend ends an outage, and forgets what FailNext was told and did not do yet.
+func (f *faults) Mend() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.outage = nil
+	clear(f.scripted)
+}
+
+// next picks what strikes this call.
+func (f *faults) next(op Op, draw *rand.Rand) Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.outage != nil {
+		return Fault{Err: f.outage}
 	}
-	if queue := w.scripted[op]; len(queue) > 0 {
-		w.scripted[op] = queue[1:]
+	if queue := f.scripted[op]; len(queue) > 0 {
+		f.scripted[op] = queue[1:]
 		return queue[0]
 	}
-	for _, c := range w.cfg.Chances {
+	for _, c := range f.chances {
 		if (c.Op == "" || c.Op == op) && draw.Float64() < c.Probability {
 			return c.Fault
 		}
@@ -100,12 +120,4 @@ func hash(parts ...string) uint64 {
 		_, _ = h.Write([]byte{0})
 	}
 	return h.Sum64()
-}
-
-// Mend ends an outage, and forgets what FailNext was told and did not do yet.
-func (w *World) Mend() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.outage = nil
-	clear(w.scripted)
 }
