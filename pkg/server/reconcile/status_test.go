@@ -137,3 +137,43 @@ func TestQuestionThatComesUpAnew(t *testing.T) {
 		}
 	})
 }
+
+// TestManyBrokenStreams cost few calls, of which few are under way at one time.
+func TestManyBrokenStreams(t *testing.T) {
+	bubble(t, fake.Config{GetLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
+		s.adjust = withoutWatch
+		s.size(web, 300)
+		s.lead()
+		pass(time.Minute)
+		ids := s.expectRunning(web, 300)
+		s.world.ForgetCalls()
+		for _, id := range ids {
+			s.agents.drop(s.term, id)
+		}
+		pass(1500 * time.Millisecond)
+		calls := s.world.Calls(fake.OpGet)
+		asked := map[fleet.InstanceID]bool{}
+		for _, c := range calls {
+			under := 0
+			for _, o := range calls {
+				if !o.Start.After(c.Start) && (o.End.IsZero() || o.End.After(c.Start)) {
+					under++
+				}
+			}
+			if under > 10 {
+				t.Fatalf("%d status calls under way at one time", under)
+			}
+			for _, ref := range c.Refs {
+				asked[ref.ID] = true
+			}
+		}
+		if len(asked) != 300 || len(calls) > 23 { // ten, three for all that waited, and ten that ask again
+			t.Errorf("%d calls about %d machines, want 300 in at most 23", len(calls), len(asked))
+		}
+		for _, id := range ids {
+			s.agents.connect(s.term, id)
+		}
+		pass(time.Minute)
+		s.expectRunning(web, 300)
+	})
+}
