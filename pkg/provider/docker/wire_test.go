@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -100,6 +101,53 @@ func created(t *testing.T, spec provider.Spec) answer {
 		t.Fatal(err)
 	}
 	return answer{http.StatusOK, string(body)}
+}
+
+// TestWhyAContainerStopped: a look at it, a list and the stream of events tell as much
+// as the engine tells them.
+func TestWhyAContainerStopped(t *testing.T) {
+	spec := newSpec(t, wireScope(), nil)
+	id := strings.Repeat("a", 64)
+	encode := func(v any) string {
+		t.Helper()
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	event := func(action, exitCode string) string {
+		attributes := map[string]string{}
+		maps.Copy(attributes, spec.Tags)
+		if exitCode != "" {
+			attributes["exitCode"] = exitCode
+		}
+		return encode(map[string]any{"Type": "container", "Action": action, "Actor": map[string]any{"ID": id, "Attributes": attributes}})
+	}
+	p, _ := openWire(t, map[string]answer{
+		"GET json": {200, encode(map[string]any{
+			"Id":     id,
+			"State":  map[string]any{"Status": "exited", "ExitCode": 137, "OOMKilled": true, "Error": "no room"},
+			"Config": map[string]any{"Labels": spec.Tags},
+		})},
+		"GET version": {200, "{}"},
+		"GET events":  {200, event("start", "") + event("oom", "") + event("die", "137") + event("start", "") + event("die", "1")},
+	})
+	vm, err := provider.GetOne(t.Context(), p, provider.Ref{ID: spec.ID, ProviderID: id})
+	if err != nil || vm.Reason != "exit code 137, out of memory: no room" {
+		t.Errorf("a look: %q, %v", vm.Reason, err)
+	}
+	var told []string
+	_ = p.Watch(t.Context(), func(e provider.Event) { told = append(told, string(e.VM.State)+": "+e.VM.Reason) }) // the stream breaks
+	if want := []string{"running: ", "stopped: exit code 137, out of memory", "running: ", "stopped: exit code 1"}; !slices.Equal(told, want) {
+		t.Errorf("events: %q, want %q", told, want)
+	}
+	lists, _ := openWire(t, map[string]answer{"GET json": {200, encode([]map[string]any{
+		{"Id": id, "State": "exited", "Status": "Exited (2) About an hour ago", "Labels": spec.Tags},
+	})}})
+	if vms, err := lists.List(t.Context()); err != nil || len(vms) != 1 || vms[0].Reason != "exit code 2" {
+		t.Errorf("a list: %+v, %v", vms, err)
+	}
 }
 
 func TestCreateErrors(t *testing.T) {

@@ -115,7 +115,8 @@ func (l *launcher) announce(x *launch, now time.Time) {
 		return
 	}
 	l.log.Info("replacement started", slog.String("instance", string(x.record.ID)), slog.String("replaces", string(x.replaces)),
-		slog.String("group", x.group.Key.String()), slog.String("sign", x.loss.sign), slog.String("disconnected_at", stamp(x.loss.at)),
+		slog.String("group", x.group.Key.String()), slog.String("sign", x.loss.sign),
+		slog.String("why", l.observed.get(x.replaces).why), slog.String("disconnected_at", stamp(x.loss.at)),
 		slog.String("status_at", stamp(x.loss.statusAt)), slog.String("decided_at", stamp(x.decidedAt)),
 		slog.String("recorded_at", stamp(now)), slog.String("create_called_at", stamp(time.Now())))
 }

@@ -37,9 +37,12 @@ func (l *Loop) leave(ctx context.Context, a plan.Action) error {
 // remove asks the provider to delete an instance, which its record says first.
 // The poller then watches for the end, and the tombstone is another step.
 func (l *Loop) remove(ctx context.Context, a plan.Action) error {
-	if err := l.records.move(ctx, a.ID, fleet.Deleting, a.Reason, l.failureOf(a)); err != nil {
+	was, _ := l.cfg.Ledger.Get(a.ID)
+	why := l.observed.withWhy(a.ID, a.Reason)
+	if err := l.records.move(ctx, a.ID, fleet.Deleting, why, l.failureOf(a)); err != nil {
 		return err
 	}
+	l.fail(ctx, diedYoung(was, a.Reason, why), was.GroupKey(), a.ID)
 	r, ok := l.cfg.Ledger.Get(a.ID)
 	if !ok || r.Phase != fleet.Deleting {
 		return nil

@@ -38,6 +38,7 @@ type observation struct {
 
 	vm    plan.VM
 	state provider.State // the provider's own word; empty: none yet
+	why   string         // its words for why, if it has any
 	asOf  time.Time      // when the question was asked that was answered last
 	shown bool           // the provider has answered with the VM
 	ended bool           // it showed a state from which the VM will not work again

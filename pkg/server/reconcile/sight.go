@@ -47,6 +47,7 @@ func (b *observation) see(r fleet.Instance, a answer, consistent bool, now time.
 		return
 	}
 	b.asOf = a.asked
+	b.hear(a.vm)
 	if len(a.vm.Addresses) > 0 {
 		b.addresses = a.vm.Addresses
 	}
