@@ -4,7 +4,9 @@ import "testing"
 
 // FuzzResumeToken: a token that is taken is one that a server writes.
 func FuzzResumeToken(f *testing.F) {
-	for _, seed := range []string{"", "7.all.12", "7.leaving.0", "18446744073709551615.all.18446744073709551615", "7.all", "07.all.1", "7.all.+1", "..", "7.x.1"} {
+	for _, seed := range []string{
+		"", "7.all.12", "7.leaving.0", "18446744073709551615.all.18446744073709551615", "7.all", "07.all.1", "7.all.+1", "..", "7.x.1",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -71,7 +71,8 @@ func TestGroupsMachines(t *testing.T) {
 		put(8, fleet.Running, "new", func(i *fleet.Instance) { i.OnDemand = true })
 		put(9, fleet.Running, "new", func(i *fleet.Instance) { i.Tenant = "prod" })
 		resp := f.listGroups("default")
-		if len(resp.GetGroups()) != 1 || resp.GetProviderKind() != "aws" || resp.GetRegion() != "eu-central-1" || resp.GetZone() != "eu-central-1a" {
+		if len(resp.GetGroups()) != 1 || resp.GetProviderKind() != "aws" ||
+			resp.GetRegion() != "eu-central-1" || resp.GetZone() != "eu-central-1a" {
 			t.Fatalf("listed %v", resp)
 		}
 		g := resp.GetGroups()[0]
