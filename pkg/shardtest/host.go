@@ -21,6 +21,7 @@ type Host struct {
 	// Under the network's lock.
 	up        bool
 	listeners map[uint16]*listener
+	given     uint16 // the last port that was any
 	conns     map[*conn]struct{}
 	pause     chan struct{} // closed when the host goes on; nil: it is not suspended
 }
@@ -99,7 +100,7 @@ func (h *Host) wait(done <-chan struct{}) bool {
 	return true
 }
 
-// Listen opens addr, of which only the port counts.
+// Listen opens addr, of which only the port counts; 0 is any that is free.
 func (h *Host) Listen(_ context.Context, addr string) (net.Listener, error) {
 	_, port, err := split(addr)
 	if err != nil {
@@ -107,6 +108,9 @@ func (h *Host) Listen(_ context.Context, addr string) (net.Listener, error) {
 	}
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
+	if port == 0 {
+		port = h.freePort()
+	}
 	switch {
 	case !h.up:
 		return nil, opError("listen", addr, syscall.ENETDOWN)
@@ -116,6 +120,14 @@ func (h *Host) Listen(_ context.Context, addr string) (net.Listener, error) {
 	l := &listener{host: h, addr: netip.AddrPortFrom(h.addr, port), queue: make(chan *conn, 128), done: make(chan struct{})}
 	h.listeners[port] = l
 	return l, nil
+}
+
+// freePort is one that nobody listens on, another one each time: who still dials
+// the last one's is not to reach somebody else. The caller holds the network's lock.
+func (h *Host) freePort() uint16 {
+	for h.given++; h.listeners[h.given] != nil; h.given++ {
+	}
+	return h.given
 }
 
 // Dial connects to addr, host:port. It fails with an errno as TCP does, or waits
@@ -191,8 +203,8 @@ func split(addr string) (host string, port uint16, err error) {
 		return "", 0, err
 	}
 	var n uint16
-	if _, err := fmt.Sscanf(text, "%d", &n); err != nil || n == 0 {
-		return "", 0, fmt.Errorf("%.80q has no port that a simulated host can have: want 1 to 65535", addr)
+	if _, err := fmt.Sscanf(text, "%d", &n); err != nil {
+		return "", 0, fmt.Errorf("%.80q has no port that a simulated host can have: want 0 to 65535", addr)
 	}
 	return host, n, nil
 }

@@ -51,7 +51,7 @@ func (n *Network) Host(addr string) *Host {
 func (n *Network) host(addr netip.Addr) *Host {
 	h, ok := n.hosts[addr.String()]
 	if !ok {
-		h = &Host{network: n, addr: addr, up: true, listeners: map[uint16]*listener{}, conns: map[*conn]struct{}{}}
+		h = &Host{network: n, addr: addr, up: true, listeners: map[uint16]*listener{}, conns: map[*conn]struct{}{}, given: 9999}
 		n.hosts[addr.String()] = h
 	}
 	return h
