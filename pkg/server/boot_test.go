@@ -3,7 +3,6 @@ package server_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/server"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 // awaitHealth waits until the health endpoint says that.
@@ -70,8 +70,7 @@ func TestBootWaitsForWhatCanBeMended(t *testing.T) {
 			mend:  good,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		t.Run(name, simulation(func(t *testing.T) {
 			s := newSite(t)
 			c.spoil(s)
 			p := s.start()
@@ -85,7 +84,7 @@ func TestBootWaitsForWhatCanBeMended(t *testing.T) {
 			if n := p.log.count("starting"); n != 1 {
 				t.Errorf("started %d times", n)
 			}
-		})
+		}))
 	}
 }
 
@@ -113,8 +112,7 @@ func TestBootNeedsTheEncryptionKey(t *testing.T) {
 		"short":   {"short", "holds 5 bytes, want exactly 32"},
 		"long":    {encryptionKey + "x", "holds 33 bytes, want exactly 32"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		t.Run(name, simulation(func(t *testing.T) {
 			s := newSite(t)
 			p := s.start(func(cfg *server.Config) {
 				cfg.Getenv = env(map[string]string{"NSTANCE_ENCRYPTION_KEY": c.key})
@@ -127,10 +125,9 @@ func TestBootNeedsTheEncryptionKey(t *testing.T) {
 			if keys := s.keys("cluster/"); len(keys) > 0 {
 				t.Errorf("written: %v", keys)
 			}
-		})
+		}))
 	}
-	t.Run("another", func(t *testing.T) {
-		t.Parallel()
+	t.Run("another", simulation(func(t *testing.T) {
 		s := newSite(t)
 		if err := s.start().awaitLeading().shutdown(); err != nil {
 			t.Fatal(err)
@@ -144,125 +141,77 @@ func TestBootNeedsTheEncryptionKey(t *testing.T) {
 		if s.get("cluster/secret/ca.key") != before {
 			t.Error("the CA's key was replaced")
 		}
-	})
-}
-
-// TestPortTaken: what holds the address will not go away by waiting, so the
-// process ends, and its one error names the field, or the flag, and the address.
-func TestPortTaken(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { taken.Close() })
-	addr := taken.Addr().String()
-	for name, c := range map[string]struct {
-		field string // of the config
-		flags server.Endpoints
-		says  string
-	}{
-		"election, config":     {field: "election_addr", says: "server.bind.election_addr"},
-		"registration, config": {field: "registration_addr", says: "server.bind.registration_addr"},
-		"operator, config":     {field: "operator_addr", says: "server.bind.operator_addr"},
-		"agent, config":        {field: "agent_addr", says: "server.bind.agent_addr"},
-		"agent, flag":          {flags: server.Endpoints{Health: "127.0.0.1:0", Agent: addr}, says: "--agent-addr"},
-		"health, flag":         {flags: server.Endpoints{Health: addr}, says: "--health-addr"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t)
-			if c.field != "" {
-				s.config["BIND"] = strings.Replace(s.config["BIND"], `"`+c.field+`": "127.0.0.1:0"`, `"`+c.field+`": "`+addr+`"`, 1)
-				s.putConfig(shardID)
-			}
-			p := s.start(func(cfg *server.Config) {
-				if c.flags != (server.Endpoints{}) {
-					cfg.Bind = c.flags
-				}
-			})
-			select {
-			case <-p.done:
-			case <-time.After(patience):
-				t.Fatal("the server goes on")
-			}
-			if p.err == nil || !strings.HasPrefix(p.err.Error(), c.says+": "+addr+" is already in use") {
-				t.Errorf("ended with %v", p.err)
-			}
-			if keys := s.keys("leader/"); len(keys) > 0 {
-				t.Errorf("it campaigned: %v", keys)
-			}
-		})
-	}
+	}))
 }
 
 // TestHealthMoves: before the config is known health is where the flag says, or
 // else at the default address; after that where the config says.
 func TestHealthMoves(t *testing.T) {
-	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := free.Addr().String()
-	free.Close()
-	s := newSite(t)
-	s.config["BIND"] = strings.Replace(s.config["BIND"], `"health_addr": "127.0.0.1:0"`, `"health_addr": "`+addr+`"`, 1)
-	s.putConfig(shardID)
-	s.store.Set(objecttest.Always(objecttest.Outcome{Fault: objecttest.Dropped}))
-	p := s.start() // with the flag
-	p.awaitHealth(http.StatusServiceUnavailable, "object storage")
-	s.store.Set(nil)
-	p.awaitLeading()
-	p.awaitHealth(http.StatusOK) // a flag stands above the config
-	if _, err := http.Get("http://" + addr); err == nil {
-		t.Error("the config's health address is served although a flag overrides it")
-	}
+	simulated(t, func(t *testing.T) {
+		const addr = "127.0.0.1:8990"
+		s := newSite(t)
+		s.config["BIND"] = strings.Replace(s.config["BIND"], `"health_addr": "127.0.0.1:0"`, `"health_addr": "`+addr+`"`, 1)
+		s.putConfig(shardID)
+		s.store.Set(objecttest.Always(objecttest.Outcome{Fault: objecttest.Dropped}))
+		p := s.start() // with the flag
+		p.awaitHealth(http.StatusServiceUnavailable, "object storage")
+		s.store.Set(nil)
+		p.awaitLeading()
+		p.awaitHealth(http.StatusOK) // a flag stands above the config
+		if _, err := s.web(loopback).Get("http://" + addr); err == nil {
+			t.Error("the config's health address is served although a flag overrides it")
+		}
+	})
 }
 
 // TestConfigIsChecked: what the flags say wrong is said at once, all of it.
 func TestConfigIsChecked(t *testing.T) {
-	s := newSite(t)
-	p := s.start(func(cfg *server.Config) {
-		cfg.Shard, cfg.ID, cfg.CacheDir, cfg.AdvertiseHost = "Dev_1", "", "", "10.0.0.1:99"
-		cfg.Store, cfg.StorageProvider = nil, "ftp"
-	})
-	<-p.done
-	for _, want := range []string{"--shard: \"Dev_1\"", "--id: is empty", "--storage-provider: \"ftp\"", "--storage-bucket", "--cache-dir",
-		"--advertise-host: \"10.0.0.1:99\""} {
-		if p.err == nil || !strings.Contains(p.err.Error(), want) {
-			t.Errorf("said %v, want %q in it", p.err, want)
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		p := s.start(func(cfg *server.Config) {
+			cfg.Shard, cfg.ID, cfg.CacheDir, cfg.AdvertiseHost = "Dev_1", "", "", "10.0.0.1:99"
+			cfg.Store, cfg.StorageProvider = nil, "ftp"
+		})
+		<-p.done
+		for _, want := range []string{"--shard: \"Dev_1\"", "--id: is empty", "--storage-provider: \"ftp\"", "--storage-bucket", "--cache-dir",
+			"--advertise-host: \"10.0.0.1:99\""} {
+			if p.err == nil || !strings.Contains(p.err.Error(), want) {
+				t.Errorf("said %v, want %q in it", p.err, want)
+			}
 		}
-	}
+	})
 }
 
 // TestPortZero: others are told of the port that was bound.
 func TestPortZero(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	p := s.start().awaitLeading()
-	addrs := s.leader().Addrs
-	for name, pair := range map[string][2]string{
-		"registration": {addrs.Registration, p.registrationAddr()},
-		"operator":     {addrs.Operator, p.operatorAddr()},
-		"agent":        {addrs.Agent, p.agentAddr()},
-	} {
-		if pair[0] != pair[1] || strings.HasSuffix(pair[0], ":0") || !strings.HasPrefix(pair[0], "127.0.0.1:") {
-			t.Errorf("%s: the record says %s, the log %s", name, pair[0], pair[1])
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		p := s.start().awaitLeading()
+		addrs := s.leader().Addrs
+		for name, pair := range map[string][2]string{
+			"registration": {addrs.Registration, p.registrationAddr()},
+			"operator":     {addrs.Operator, p.operatorAddr()},
+			"agent":        {addrs.Agent, p.agentAddr()},
+		} {
+			if pair[0] != pair[1] || strings.HasSuffix(pair[0], ":0") || !strings.HasPrefix(pair[0], "127.0.0.1:") {
+				t.Errorf("%s: the record says %s, the log %s", name, pair[0], pair[1])
+			}
 		}
-	}
+	})
 }
 
 // TestCertificateIsRenewed: a server outlives its own certificate.
 func TestCertificateIsRenewed(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	p := s.start(func(cfg *server.Config) { cfg.Times.Certificate = time.Second }).awaitLeading()
-	p.await("server certificate renewed")
-	eventually(t, "a connection after the first certificate's end", func() error {
-		if p.log.count("server certificate renewed") < 3 {
-			return fmt.Errorf("renewed %d times", p.log.count("server certificate renewed"))
-		}
-		_, err := p.group("web")
-		return err
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		p := s.start(func(cfg *server.Config) { cfg.Times.Certificate = time.Second }).awaitLeading()
+		p.await("server certificate renewed")
+		eventually(t, "a connection after the first certificate's end", func() error {
+			if p.log.count("server certificate renewed") < 3 {
+				return fmt.Errorf("renewed %d times", p.log.count("server certificate renewed"))
+			}
+			_, err := p.operator("default").ListGroups(within(t), &nstancev1.ListGroupsRequest{})
+			return err
+		})
 	})
 }

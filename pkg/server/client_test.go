@@ -10,7 +10,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -67,17 +66,33 @@ func (s *site) dialShard(shard, addr string, pair *pki.Keypair) *grpc.ClientConn
 		s.t.Fatal(err)
 	}
 	e := pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(s.trust().Bundle, pair), Now: time.Now}
-	return dialTLS(s.t, addr, e.Client(host, shard))
+	return s.dialTLS(addr, e.Client(host, shard))
 }
 
-func dialTLS(t *testing.T, addr string, c *tls.Config) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(credentials.NewTLS(c)), grpc.WithNoProxy())
+func (s *site) dialTLS(addr string, c *tls.Config) *grpc.ClientConn {
+	s.t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+addr,
+		grpc.WithTransportCredentials(credentials.NewTLS(c)), grpc.WithNoProxy(), grpc.WithContextDialer(s.connect))
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
+	s.t.Cleanup(func() { conn.Close() })
 	return conn
+}
+
+// handshake connects from an address and ends the connection. It returns what the
+// server showed.
+func (s *site) handshake(source, addr string, c *tls.Config) (shown tls.ConnectionState, err error) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Second)
+	defer cancel()
+	conn, err := s.connectFrom(ctx, source, addr)
+	if err != nil {
+		return shown, err
+	}
+	defer conn.Close()
+	client := tls.Client(conn, c)
+	err = client.HandshakeContext(ctx)
+	return client.ConnectionState(), err
 }
 
 // pair is a certificate that the CA issues without asking anybody.
@@ -104,6 +119,15 @@ func (p *process) operator(tenant string) nstancev1.OperatorServiceClient {
 	p.t.Helper()
 	_, pair := p.site.operator(tenant)
 	return p.as(pair)
+}
+
+// viewer is an operator of tenant default who looks again and again, at one
+// connection.
+func (p *process) viewer() nstancev1.OperatorServiceClient {
+	p.t.Helper()
+	p.await("serving")
+	p.look.Do(func() { p.looks = p.operator("default") })
+	return p.looks
 }
 
 // as is a client of the server with an operator's certificate.
@@ -248,7 +272,7 @@ func (m *machine) ended(t *testing.T) error {
 // fleetOfAgents runs the agent of every machine that comes up, against one
 // server, until the test ends.
 type fleetOfAgents struct {
-	mu       sync.Mutex
+	turn     chan struct{} // a mutex that does not keep simulated time from passing
 	server   *process
 	machines map[fleet.InstanceID]*machine
 }
@@ -256,7 +280,7 @@ type fleetOfAgents struct {
 // populate lets every machine run an agent that reports to p.
 func (s *site) populate(p *process) {
 	s.t.Helper()
-	s.agents = &fleetOfAgents{server: p, machines: map[fleet.InstanceID]*machine{}}
+	s.agents = &fleetOfAgents{turn: make(chan struct{}, 1), server: p, machines: map[fleet.InstanceID]*machine{}}
 	p.awaitLeading()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -270,10 +294,14 @@ func (s *site) populate(p *process) {
 	}()
 }
 
+func (f *fleetOfAgents) lock() (unlock func()) {
+	f.turn <- struct{}{}
+	return func() { <-f.turn }
+}
+
 // boot starts the agents of machines that have none.
 func (f *fleetOfAgents) boot(s *site) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	for _, vm := range s.world.VMs() {
 		if f.machines[vm.ID] != nil || vm.State != provider.StateRunning || vm.Tags[provider.TagShard] != shardID {
 			continue
@@ -291,8 +319,7 @@ func (f *fleetOfAgents) boot(s *site) {
 
 // move has all agents report to another server from now on.
 func (f *fleetOfAgents) move(p *process) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	f.server = p
 	for _, m := range f.machines {
 		m.conn.Close()
@@ -303,15 +330,30 @@ func (f *fleetOfAgents) move(p *process) error {
 	return nil
 }
 
+// takesAgents has all agents report to this server from now on.
+func (p *process) takesAgents() {
+	p.t.Helper()
+	if err := p.site.agents.move(p); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// successor starts another server and waits until it leads, with all agents.
+func (s *site) successor() *process {
+	s.t.Helper()
+	q := s.start(named("b")).awaitLeading()
+	q.takesAgents()
+	return q
+}
+
 func (f *fleetOfAgents) of(id fleet.InstanceID) *machine {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.lock()()
 	return f.machines[id]
 }
 
 // group is what the server says of a group of tenant default.
 func (p *process) group(key string) (*nstancev1.GroupStatus, error) {
-	resp, err := p.operator("default").ListGroups(within(p.t), &nstancev1.ListGroupsRequest{})
+	resp, err := p.viewer().ListGroups(within(p.t), &nstancev1.ListGroupsRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -340,7 +382,7 @@ func (p *process) awaitSize(key string, n int32) {
 
 // instance is what the server says of an instance of tenant default.
 func (p *process) instance(id fleet.InstanceID) (*nstancev1.InstanceStatus, error) {
-	resp, err := p.operator("default").GetInstanceStatus(within(p.t), &nstancev1.GetInstanceStatusRequest{Id: string(id)})
+	resp, err := p.viewer().GetInstanceStatus(within(p.t), &nstancev1.GetInstanceStatusRequest{Id: string(id)})
 	return resp.GetInstance(), err
 }
 

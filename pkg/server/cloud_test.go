@@ -64,44 +64,40 @@ func (s *site) awaitRegistered() {
 // args and userdata, and instances reach the load balancer; also by way of the
 // next leader, who registers nobody again.
 func TestImagesAndLoadBalancers(t *testing.T) {
-	t.Parallel()
-	s := cloudy(t, `"web": { "template": "knd", "size": 2, "load_balancers": ["www"],
+	simulated(t, func(t *testing.T) {
+		s := cloudy(t, `"web": { "template": "knd", "size": 2, "load_balancers": ["www"],
 		"args": { "ImageId": "{{ .Image.os }}", "Old": "{{ .Image.saved }}" } }`)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 2)
-	s.awaitRegistered()
-	for _, id := range s.living() {
-		spec, _ := s.world.Spec(id)
-		if spec.Args["ImageId"] != "ami-13" || spec.Args["Old"] != "ami-saved" || string(spec.Userdata) != "boot ami-13" {
-			t.Errorf("made with %v and %q", spec.Args, spec.Userdata)
+		p := s.start()
+		s.populate(p)
+		p.awaitSize("web", 2)
+		s.awaitRegistered()
+		for _, id := range s.living() {
+			spec, _ := s.world.Spec(id)
+			if spec.Args["ImageId"] != "ami-13" || spec.Args["Old"] != "ami-saved" || string(spec.Userdata) != "boot ami-13" {
+				t.Errorf("made with %v and %q", spec.Args, spec.Userdata)
+			}
 		}
-	}
-	if n := len(s.world.Calls(fake.OpImage)); n != 2 {
-		t.Errorf("%d lookups, want one for each image that is used", n)
-	}
+		if n := len(s.world.Calls(fake.OpImage)); n != 2 {
+			t.Errorf("%d lookups, want one for each image that is used", n)
+		}
 
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	q := s.start(named("b")).awaitLeading()
-	if err := s.agents.move(q); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))}); err != nil {
-		t.Fatal(err)
-	}
-	q.awaitSize("web", 1)
-	s.awaitRegistered()
-	if n := len(s.world.Calls(fake.OpRegister)); n != 2 {
-		t.Errorf("%d registrations of two instances, under two leaders", n)
-	}
-	for _, c := range s.world.Calls(fake.OpDelete) {
-		first := slices.IndexFunc(s.world.Calls(fake.OpDeregister, fake.OpDelete), func(o fake.Call) bool { return o.Ref.ID == c.Ref.ID })
-		if got := s.world.Calls(fake.OpDeregister, fake.OpDelete)[first]; got.Op != fake.OpDeregister {
-			t.Errorf("%s was deleted before it was deregistered", c.Ref.ID)
+		p.ends()
+		q := s.successor()
+		if _, err := q.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))}); err != nil {
+			t.Fatal(err)
 		}
-	}
+		q.awaitSize("web", 1)
+		s.awaitRegistered()
+		if n := len(s.world.Calls(fake.OpRegister)); n != 2 {
+			t.Errorf("%d registrations of two instances, under two leaders", n)
+		}
+		for _, c := range s.world.Calls(fake.OpDelete) {
+			first := slices.IndexFunc(s.world.Calls(fake.OpDeregister, fake.OpDelete), func(o fake.Call) bool { return o.Ref.ID == c.Ref.ID })
+			if got := s.world.Calls(fake.OpDeregister, fake.OpDelete)[first]; got.Op != fake.OpDeregister {
+				t.Errorf("%s was deleted before it was deregistered", c.Ref.ID)
+			}
+		}
+	})
 }
 
 // trouble waits until a group's status tells of a problem in these words.
@@ -124,70 +120,73 @@ func (p *process) trouble(key, words string) {
 // TestImageThatIsNotThere stops the groups that use it, and no others, until it
 // is there.
 func TestImageThatIsNotThere(t *testing.T) {
-	t.Parallel()
-	s := cloudy(t, `"web": { "template": "knd", "size": 1 },
+	simulated(t, func(t *testing.T) {
+		s := cloudy(t, `"web": { "template": "knd", "size": 1 },
 		"lost": { "template": "knd", "size": 1, "args": { "ImageId": "{{ .Image.lost }}" } }`)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 1)
-	p.trouble("lost", "images.lost")
-	if n := len(s.records()); n != 1 {
-		t.Errorf("%d records, want that of web alone", n)
-	}
+		p := s.start()
+		s.populate(p)
+		p.awaitSize("web", 1)
+		p.trouble("lost", "images.lost")
+		if n := len(s.records()); n != 1 {
+			t.Errorf("%d records, want that of web alone", n)
+		}
+	})
 }
 
 // TestProviderWithoutTheOptionalParts runs what it can, and says what it can't.
 func TestProviderWithoutTheOptionalParts(t *testing.T) {
-	t.Parallel()
-	s := cloudy(t, `"web": { "template": "knd", "size": 1, "load_balancers": ["www"] },
+	simulated(t, func(t *testing.T) {
+		s := cloudy(t, `"web": { "template": "knd", "size": 1, "load_balancers": ["www"] },
 		"api": { "template": "big", "size": 1, "load_balancers": ["www"] }`)
-	s.config["GROUPS"] = strings.Replace(s.config["GROUPS"], `{{ index .Image \"os\" }}`, `{{ index .Image \"saved\" }}`, 1)
-	s.putConfig(shardID)
-	p := s.start(func(c *server.Config) {
-		c.OpenProvider = func(o server.Opening) (provider.Provider, error) {
-			return struct{ provider.Provider }{s.world.Open(o.Scope, "a")}, nil
-		}
-	})
-	s.populate(p)
-	p.awaitSize("web", 1)
-	p.awaitSize("api", 1)
-	eventually(t, "the log says what the provider can't do", func() error {
-		text := p.log.String()
-		for _, words := range []string{"images.saved, for which ami-saved is used", "register with load_balancers [www]"} {
-			if !strings.Contains(text, words) {
-				return fmt.Errorf("nothing of %q", words)
+		s.config["GROUPS"] = strings.Replace(s.config["GROUPS"], `{{ index .Image \"os\" }}`, `{{ index .Image \"saved\" }}`, 1)
+		s.putConfig(shardID)
+		p := s.start(func(c *server.Config) {
+			c.OpenProvider = func(o server.Opening) (provider.Provider, error) {
+				return struct{ provider.Provider }{s.world.Open(o.Scope, "a")}, nil
 			}
+		})
+		s.populate(p)
+		p.awaitSize("web", 1)
+		p.awaitSize("api", 1)
+		eventually(t, "the log says what the provider can't do", func() error {
+			text := p.log.String()
+			for _, words := range []string{"images.saved, for which ami-saved is used", "register with load_balancers [www]"} {
+				if !strings.Contains(text, words) {
+					return fmt.Errorf("nothing of %q", words)
+				}
+			}
+			return nil
+		})
+		if spec, _ := s.world.Spec(s.living()[0]); string(spec.Userdata) != "boot ami-saved" {
+			t.Errorf("made with %q", spec.Userdata)
 		}
-		return nil
 	})
-	if spec, _ := s.world.Spec(s.living()[0]); string(spec.Userdata) != "boot ami-saved" {
-		t.Errorf("made with %q", spec.Userdata)
-	}
 }
 
 // TestDynamicSubnetPools: a group made through the API may use the pools that are
 // meant for it, by its own word or by its template's, and no others.
 func TestDynamicSubnetPools(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	for name, req := range map[string]*nstancev1.UpsertGroupRequest{
-		"by its own word": {Key: "job", Template: ptr("knd"), Size: ptr(int32(1)), SubnetPool: ptr("closed")},
-		"by its template": {Key: "job", Template: ptr("big"), Size: ptr(int32(1))},
-		"not there":       {Key: "job", Template: ptr("knd"), Size: ptr(int32(1)), SubnetPool: ptr("nowhere")},
-	} {
-		_, err := p.upsert(req)
-		if refused(t, err, codes.InvalidArgument); !slices.Equal(fields(err), []string{"subnet_pool"}) {
-			t.Errorf("%s: %v, fields %v", name, err, fields(err))
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		for name, req := range map[string]*nstancev1.UpsertGroupRequest{
+			"by its own word": {Key: "job", Template: ptr("knd"), Size: ptr(int32(1)), SubnetPool: ptr("closed")},
+			"by its template": {Key: "job", Template: ptr("big"), Size: ptr(int32(1))},
+			"not there":       {Key: "job", Template: ptr("knd"), Size: ptr(int32(1)), SubnetPool: ptr("nowhere")},
+		} {
+			_, err := p.upsert(req)
+			if refused(t, err, codes.InvalidArgument); !slices.Equal(fields(err), []string{"subnet_pool"}) {
+				t.Errorf("%s: %v, fields %v", name, err, fields(err))
+			}
 		}
-	}
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Template: ptr("big"), Size: ptr(int32(1)),
-		SubnetPool: ptr("workers")}); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitSize("job", 1)
-	for _, r := range s.records() {
-		if r.Group == "job" && (r.Phase != fleet.Running || r.Provider.Subnet != "a") {
-			t.Errorf("record: %+v", r)
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Template: ptr("big"), Size: ptr(int32(1)),
+			SubnetPool: ptr("workers")}); err != nil {
+			t.Fatal(err)
 		}
-	}
+		p.awaitSize("job", 1)
+		for _, r := range s.records() {
+			if r.Group == "job" && (r.Phase != fleet.Running || r.Provider.Subnet != "a") {
+				t.Errorf("record: %+v", r)
+			}
+		}
+	})
 }

@@ -98,118 +98,112 @@ func (s *site) storedSize(p *process, size int32) {
 // TestAcknowledgedSizeOutlivesALateWrite: a caller hangs up on a change whose write
 // is late; another is told that the size is what it was. That stays true.
 func TestAcknowledgedSizeOutlivesALateWrite(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	p.scale(2)
-	sent, lift := s.delayed("groups/", lateBy)
-	p.giveUp(5, sent)
-	lift()
-	p.scale(2)
-	s.storedSize(p, 2)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		p.scale(2)
+		sent, lift := s.delayed("groups/", lateBy)
+		p.giveUp(5, sent)
+		lift()
+		p.scale(2)
+		s.storedSize(p, 2)
+	})
 }
 
 // TestAcknowledgedSizeOutlivesALeader: the late write is that of a leader before.
 func TestAcknowledgedSizeOutlivesALeader(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	p.scale(2)
-	sent, lift := s.delayed("groups/", lateBy)
-	p.giveUp(5, sent)
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	lift()
-	q := s.start(named("b")).awaitLeading()
-	q.scale(2)
-	s.storedSize(q, 2)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		p.scale(2)
+		sent, lift := s.delayed("groups/", lateBy)
+		p.giveUp(5, sent)
+		p.ends()
+		lift()
+		q := s.start(named("b")).awaitLeading()
+		q.scale(2)
+		s.storedSize(q, 2)
+	})
 }
 
 // TestLateWriteIsShutOut: nobody asks for anything after the change whose write is
 // late. The leader goes by what the store holds all the same, for good.
 func TestLateWriteIsShutOut(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	p.scale(2)
-	sent, lift := s.delayed("groups/", lateBy)
-	p.giveUp(5, sent)
-	lift()
-	s.storedSize(p, 2)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		p.scale(2)
+		sent, lift := s.delayed("groups/", lateBy)
+		p.giveUp(5, sent)
+		lift()
+		s.storedSize(p, 2)
+	})
 }
 
 // TestLateWriteOfTheLeaderBefore: it comes later than any lease, and there it finds
 // that it can't land any more.
 func TestLateWriteOfTheLeaderBefore(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.replace(`"renew_interval": "1s", "lease_duration": "10s"`, `"renew_interval": "400ms", "lease_duration": "1s"`)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 2)
-	p.scale(2)
-	sent, lift := s.delayed("groups/", 2*lateBy)
-	p.giveUp(5, sent)
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	lift()
-	q := s.start(named("b")).awaitLeading()
-	s.storedSize(q, 2)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t, replaced(`"renew_interval": "1s", "lease_duration": "10s"`, `"renew_interval": "400ms", "lease_duration": "1s"`))
+		p.scale(2)
+		sent, lift := s.delayed("groups/", 2*lateBy)
+		p.giveUp(5, sent)
+		p.ends()
+		lift()
+		q := s.start(named("b")).awaitLeading()
+		s.storedSize(q, 2)
+	})
 }
 
 // TestChangeThatNobodyWaitedFor: the write landed, and the caller hung up while the
 // leader looked whether it still leads. The change takes effect in this term.
 func TestChangeThatNobodyWaitedFor(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.put(configAt, strings.Replace(s.text(), `"lease_duration": "10s"`, `"lease_duration": "1m"`, 1)) // the groups are read again then
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 2)
-	written, once := make(chan struct{}), sync.Once{}
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if strings.HasPrefix(r.Key, "leader/") {
-			return objecttest.Outcome{Fault: objecttest.Dropped}
-		}
-		if r.Verb == object.VerbPut && r.Key == groupsAt {
-			once.Do(func() { close(written) })
-		}
-		return objecttest.Outcome{}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t, replaced(`"lease_duration": "10s"`, `"lease_duration": "1m"`)) // the groups are read again then
+		written, once := make(chan struct{}), sync.Once{}
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if strings.HasPrefix(r.Key, "leader/") {
+				return objecttest.Outcome{Fault: objecttest.Dropped}
+			}
+			if r.Verb == object.VerbPut && r.Key == groupsAt {
+				once.Do(func() { close(written) })
+			}
+			return objecttest.Outcome{}
+		})
+		time.Sleep(150 * time.Millisecond) // more than the fence window
+		p.giveUp(1, written)
+		s.store.Set(nil)
+		p.awaitSize("web", 1)
 	})
-	time.Sleep(150 * time.Millisecond) // more than the fence window
-	p.giveUp(1, written)
-	s.store.Set(nil)
-	p.awaitSize("web", 1)
 }
 
 // TestOneReaderOfManyUnknownChanges: however many changes end unknown, the store
 // that does not answer is asked by one, and not more often each time.
 func TestOneReaderOfManyUnknownChanges(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	var reads atomic.Int32
-	asked, once := make(chan struct{}), sync.Once{}
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if !strings.HasPrefix(r.Key, "groups/") {
-			return objecttest.Outcome{}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		var reads atomic.Int32
+		asked, once := make(chan struct{}), sync.Once{}
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if !strings.HasPrefix(r.Key, "groups/") {
+				return objecttest.Outcome{}
+			}
+			once.Do(func() { close(asked) })
+			if r.Verb == object.VerbGet {
+				reads.Add(1)
+			}
+			return objecttest.Outcome{Fault: objecttest.Dropped}
+		})
+		for n := range int32(6) {
+			p.giveUp(3+n, asked)
 		}
-		once.Do(func() { close(asked) })
-		if r.Verb == object.VerbGet {
-			reads.Add(1)
+		reads.Store(0)
+		time.Sleep(3 * time.Second)
+		if n := reads.Load(); n > 6 {
+			t.Errorf("the groups were read %d times in 3 s", n)
 		}
-		return objecttest.Outcome{Fault: objecttest.Dropped}
-	})
-	for n := range int32(6) {
-		p.giveUp(3+n, asked)
-	}
-	reads.Store(0)
-	time.Sleep(3 * time.Second)
-	if n := reads.Load(); n > 6 {
-		t.Errorf("the groups were read %d times in 3 s", n)
-	}
-	s.store.Set(nil)
-	eventually(t, "the store and the leader agree", func() error {
-		_, err := p.group("web")
-		return err
+		s.store.Set(nil)
+		eventually(t, "the store and the leader agree", func() error {
+			_, err := p.group("web")
+			return err
+		})
 	})
 }
 
@@ -246,14 +240,11 @@ func TestAcceptedConfigOutlivesALateWrite(t *testing.T) {
 		},
 		"and nobody asks": func(_ *site, p *process) *process { return p },
 		"and the leader changes": func(s *site, p *process) *process {
-			if err := p.shutdown(); err != nil {
-				s.t.Fatal(err)
-			}
+			p.ends()
 			return s.start(named("b")).awaitLeading()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		t.Run(name, simulation(func(t *testing.T) {
 			s, p := running(t)
 			good := s.get(configAt)
 			sent, lift := s.delayed("applied/", lateBy)
@@ -270,81 +261,74 @@ func TestAcceptedConfigOutlivesALateWrite(t *testing.T) {
 			if s.accepted() != good {
 				t.Errorf("accepted is now: %s", s.get(appliedAt))
 			}
-		})
+		}))
 	}
 }
 
 // TestTheNextLeaderFallsBackToWhatRan: the whole of it: a late write of another
 // config, a broken config/, and a takeover, which replaces no machine.
 func TestTheNextLeaderFallsBackToWhatRan(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	good, machines := s.get(configAt), s.living()
-	sent, lift := s.delayed("applied/", lateBy)
-	s.replace(`"subnet_pool": "workers", "vars"`, `"subnet_pool": "workers", "instance_type": "huge", "vars"`)
-	p.hangUp(sent)
-	s.put(configAt, good)
-	lift()
-	if _, err := p.refresh(); err != nil {
-		t.Fatal(err)
-	}
-	s.store.Wait()
-	s.put(configAt, "{")
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	s.world.ForgetCalls()
-	q := s.start(named("b")).awaitLeading()
-	if err := s.agents.move(q); err != nil {
-		t.Fatal(err)
-	}
-	q.awaitSize("web", 2)
-	if g := s.mustGroup(q, "web"); g.GetInstanceType() == "huge" || fmt.Sprint(s.living()) != fmt.Sprint(machines) {
-		t.Errorf("web is %v; %v live, were %v", g, s.living(), machines)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		good, machines := s.get(configAt), s.living()
+		sent, lift := s.delayed("applied/", lateBy)
+		s.replace(`"subnet_pool": "workers", "vars"`, `"subnet_pool": "workers", "instance_type": "huge", "vars"`)
+		p.hangUp(sent)
+		s.put(configAt, good)
+		lift()
+		if _, err := p.refresh(); err != nil {
+			t.Fatal(err)
+		}
+		s.store.Wait()
+		s.put(configAt, "{")
+		p.ends()
+		s.world.ForgetCalls()
+		q := s.successor()
+		q.awaitSize("web", 2)
+		if g := s.mustGroup(q, "web"); g.GetInstanceType() == "huge" || fmt.Sprint(s.living()) != fmt.Sprint(machines) {
+			t.Errorf("web is %v; %v live, were %v", g, s.living(), machines)
+		}
+	})
 }
 
 // TestAppliedIsUnderstoodWithoutAHeader: a server before this one wrote it.
 func TestAppliedIsUnderstoodWithoutAHeader(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	good := s.get(configAt)
-	s.put(appliedAt, good)
-	s.put(configAt, "{")
-	q := s.start(named("b")).awaitLeading()
-	if err := s.agents.move(q); err != nil {
-		t.Fatal(err)
-	}
-	if s.accepted() != good || s.get(appliedAt) == good {
-		t.Errorf("applied is %s", s.get(appliedAt))
-	}
-	q.awaitSize("web", 2)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		p.ends()
+		good := s.get(configAt)
+		s.put(appliedAt, good)
+		s.put(configAt, "{")
+		q := s.successor()
+		if s.accepted() != good || s.get(appliedAt) == good {
+			t.Errorf("applied is %s", s.get(appliedAt))
+		}
+		q.awaitSize("web", 2)
+	})
 }
 
 // TestAnotherHandThatNeverStops: somebody writes the groups whenever the leader does.
 // It tries again a few times, not as fast as it can, and then says so.
 func TestAnotherHandThatNeverStops(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	p.scale(2)
-	var writes atomic.Int32
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if r.Verb == object.VerbPut && r.Key == groupsAt {
-			s.put(groupsAt, fmt.Sprintf(`{ "rev": %d, "writer": "a person", "groups": {} }`, writes.Add(1)))
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		p.scale(2)
+		var writes atomic.Int32
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbPut && r.Key == groupsAt {
+				s.put(groupsAt, fmt.Sprintf(`{ "rev": %d, "writer": "a person", "groups": {} }`, writes.Add(1)))
+			}
+			return objecttest.Outcome{}
+		})
+		began := time.Now()
+		_, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))})
+		n, took := writes.Load(), time.Since(began)
+		refused(t, err, codes.Aborted, "somebody else")
+		if n < 3 || n > 10 || took < 300*time.Millisecond {
+			t.Errorf("%d writes in %s", n, took)
 		}
-		return objecttest.Outcome{}
+		s.store.Set(nil)
+		p.scale(3)
+		p.awaitSize("web", 3)
 	})
-	began := time.Now()
-	_, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))})
-	n, took := writes.Load(), time.Since(began)
-	refused(t, err, codes.Aborted, "somebody else")
-	if n < 3 || n > 10 || took < 300*time.Millisecond {
-		t.Errorf("%d writes in %s", n, took)
-	}
-	s.store.Set(nil)
-	p.scale(3)
-	p.awaitSize("web", 3)
 }

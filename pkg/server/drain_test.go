@@ -22,164 +22,159 @@ func (p *process) ack(id fleet.InstanceID) error {
 // runningWithDrains is like running, with a drain timeout that no test waits for.
 func runningWithDrains(t *testing.T) (*site, *process) {
 	t.Helper()
-	s := newSite(t)
-	s.replace(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "1h"`)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 2)
-	return s, p
+	return running(t, replaced(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "1h"`))
 }
 
 // TestAcknowledgeDrained deletes at once what would have gone in an hour, and does
 // no harm when it is said again, or too early.
 func TestAcknowledgeDrained(t *testing.T) {
-	t.Parallel()
-	s, p := runningWithDrains(t)
-	ids := s.living()
-	oldest := ids[0]
-	refused(t, p.ack(oldest), codes.FailedPrecondition, "instance "+string(oldest)+" is running, not draining")
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))}); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitPhase(oldest, isDraining)
-	if i, err := p.instance(oldest); err != nil || time.Until(i.GetDrain().GetDeleteAt().AsTime()) < 50*time.Minute ||
-		i.GetDrain().GetAckedAt() != nil {
-		t.Errorf("drains %v, %v", i, err)
-	}
-	if err := p.ack(oldest); err != nil {
-		t.Fatal(err)
-	}
-	for _, i := range s.records() { // durable when it is answered
-		if i.ID == oldest && (i.Drain == nil || i.Drain.AckedAt == nil) {
-			t.Errorf("the record says %+v", i)
+	simulated(t, func(t *testing.T) {
+		s, p := runningWithDrains(t)
+		ids := s.living()
+		oldest := ids[0]
+		refused(t, p.ack(oldest), codes.FailedPrecondition, "instance "+string(oldest)+" is running, not draining")
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))}); err != nil {
+			t.Fatal(err)
 		}
-	}
-	p.awaitPhase(oldest, isDeleted)
-	if err := p.ack(oldest); err != nil {
-		t.Errorf("again: %v", err)
-	}
-	if have := s.living(); !slices.Equal(have, ids[1:]) {
-		t.Errorf("%v live, want %v", have, ids[1:])
-	}
-	absent := newID(t, "knd")
-	refused(t, p.ack(absent), codes.NotFound, "no such instance "+string(absent))
-	refused(t, p.ack("x"), codes.InvalidArgument, "id")
+		p.awaitPhase(oldest, isDraining)
+		if i, err := p.instance(oldest); err != nil || time.Until(i.GetDrain().GetDeleteAt().AsTime()) < 50*time.Minute ||
+			i.GetDrain().GetAckedAt() != nil {
+			t.Errorf("drains %v, %v", i, err)
+		}
+		if err := p.ack(oldest); err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range s.records() { // durable when it is answered
+			if i.ID == oldest && (i.Drain == nil || i.Drain.AckedAt == nil) {
+				t.Errorf("the record says %+v", i)
+			}
+		}
+		p.awaitPhase(oldest, isDeleted)
+		if err := p.ack(oldest); err != nil {
+			t.Errorf("again: %v", err)
+		}
+		if have := s.living(); !slices.Equal(have, ids[1:]) {
+			t.Errorf("%v live, want %v", have, ids[1:])
+		}
+		absent := newID(t, "knd")
+		refused(t, p.ack(absent), codes.NotFound, "no such instance "+string(absent))
+		refused(t, p.ack("x"), codes.InvalidArgument, "id")
+	})
 }
 
 // TestFirstAcknowledgementCounts: those that come while the first takes effect write
 // nothing, and one whose reply is lost is settled.
 func TestFirstAcknowledgementCounts(t *testing.T) {
-	t.Parallel()
-	s, p := runningWithDrains(t)
-	oldest := s.living()[0]
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))}); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitPhase(oldest, isDraining)
-	record := func() fleet.Instance {
-		all := s.records()
-		return all[slices.IndexFunc(all, func(i fleet.Instance) bool { return i.ID == oldest })]
-	}
-	before := record().Rev
-	first := true
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if r.Verb != object.VerbPut || !strings.HasPrefix(r.Key, "instance/") {
-			return objecttest.Outcome{}
+	simulated(t, func(t *testing.T) {
+		s, p := runningWithDrains(t)
+		oldest := s.living()[0]
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))}); err != nil {
+			t.Fatal(err)
 		}
-		o := objecttest.Outcome{Latency: 50 * time.Millisecond} // so that all the others wait behind the first
-		if first {
-			first, o.Fault = false, objecttest.ReplyLost
+		p.awaitPhase(oldest, isDraining)
+		record := func() fleet.Instance {
+			all := s.records()
+			return all[slices.IndexFunc(all, func(i fleet.Instance) bool { return i.ID == oldest })]
 		}
-		return o
-	})
-	var all sync.WaitGroup
-	for range 8 {
-		client, ctx := p.operator("default"), within(t)
-		all.Go(func() {
-			if _, err := client.AcknowledgeDrained(ctx, &nstancev1.AcknowledgeDrainedRequest{Id: string(oldest)}); err != nil {
-				t.Error(err)
+		before := record().Rev
+		first := true
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb != object.VerbPut || !strings.HasPrefix(r.Key, "instance/") {
+				return objecttest.Outcome{}
 			}
+			o := objecttest.Outcome{Latency: 50 * time.Millisecond} // so that all the others wait behind the first
+			if first {
+				first, o.Fault = false, objecttest.ReplyLost
+			}
+			return o
 		})
-	}
-	all.Wait()
-	p.awaitPhase(oldest, isDeleted)
-	if r := record(); r.Rev != before+3 || r.Drain == nil || r.Drain.AckedAt == nil {
-		t.Errorf("rev %d after %d, want one write for the acknowledgement, deleting and deleted each: %+v", r.Rev, before, r)
-	}
+		var all sync.WaitGroup
+		for range 8 {
+			client, ctx := p.operator("default"), within(t)
+			all.Go(func() {
+				if _, err := client.AcknowledgeDrained(ctx, &nstancev1.AcknowledgeDrainedRequest{Id: string(oldest)}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		p.awaitPhase(oldest, isDeleted)
+		if r := record(); r.Rev != before+3 || r.Drain == nil || r.Drain.AckedAt == nil {
+			t.Errorf("rev %d after %d, want one write for the acknowledgement, deleting and deleted each: %+v", r.Rev, before, r)
+		}
+	})
 }
 
 // TestDrainSurvivesItsLeader: the next one keeps to the time that was set, and takes
 // the acknowledgement.
 func TestDrainSurvivesItsLeader(t *testing.T) {
-	t.Parallel()
-	s, p := runningWithDrains(t)
-	id := p.created("k")
-	p.awaitPhase(id, isRunning)
-	if err := p.deleteByKey("k"); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitPhase(id, isDraining)
-	before, err := p.instance(id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	q := s.start(named("b")).awaitLeading()
-	if err := s.agents.move(q); err != nil {
-		t.Fatal(err)
-	}
-	q.awaitSize("web", 2)
-	after, err := q.instance(id)
-	if err != nil || after.GetPhase() != isDraining ||
-		!after.GetDrain().GetDeleteAt().AsTime().Equal(before.GetDrain().GetDeleteAt().AsTime()) {
-		t.Errorf("drained %v, and now %v, %v", before.GetDrain(), after, err)
-	}
-	if err := q.ack(id); err != nil {
-		t.Fatal(err)
-	}
-	q.awaitPhase(id, isDeleted)
+	simulated(t, func(t *testing.T) {
+		s, p := runningWithDrains(t)
+		id := p.created("k")
+		p.awaitPhase(id, isRunning)
+		if err := p.deleteByKey("k"); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitPhase(id, isDraining)
+		before, err := p.instance(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.ends()
+		q := s.successor()
+		q.awaitSize("web", 2)
+		after, err := q.instance(id)
+		if err != nil || after.GetPhase() != isDraining ||
+			!after.GetDrain().GetDeleteAt().AsTime().Equal(before.GetDrain().GetDeleteAt().AsTime()) {
+			t.Errorf("drained %v, and now %v, %v", before.GetDrain(), after, err)
+		}
+		if err := q.ack(id); err != nil {
+			t.Fatal(err)
+		}
+		q.awaitPhase(id, isDeleted)
+	})
 }
 
 // TestWatchersHearOfAcknowledgements: whoever else waits for the drain is told.
 func TestWatchersHearOfAcknowledgements(t *testing.T) {
-	t.Parallel()
-	s, p := runningWithDrains(t)
-	oldest := s.living()[0]
-	watch := p.watchInstances("default")
-	watch.next("the snapshot's end", endOfInstances)
-	if err := p.delete(oldest); err != nil { // replaced first, then drained
-		t.Fatal(err)
-	}
-	drains, _ := watch.next("it drains", func(m *nstancev1.WatchInstancesResponse) bool { return m.GetInstance().GetPhase() == isDraining })
-	if n := len(s.living()); n != 3 || drains.GetInstance().GetId() != string(oldest) {
-		t.Errorf("%d live while one of three drains: %v", n, drains)
-	}
-	if err := p.ack(oldest); err != nil {
-		t.Fatal(err)
-	}
-	watch.next("it is acknowledged", func(m *nstancev1.WatchInstancesResponse) bool {
-		return m.GetInstance().GetId() == string(oldest) && m.GetInstance().GetDrain().GetAckedAt() != nil
+	simulated(t, func(t *testing.T) {
+		s, p := runningWithDrains(t)
+		oldest := s.living()[0]
+		watch := p.watchInstances("default")
+		watch.next("the snapshot's end", endOfInstances)
+		if err := p.delete(oldest); err != nil { // replaced first, then drained
+			t.Fatal(err)
+		}
+		drains, _ := watch.next("it drains", func(m *nstancev1.WatchInstancesResponse) bool { return m.GetInstance().GetPhase() == isDraining })
+		if n := len(s.living()); n != 3 || drains.GetInstance().GetId() != string(oldest) {
+			t.Errorf("%d live while one of three drains: %v", n, drains)
+		}
+		if err := p.ack(oldest); err != nil {
+			t.Fatal(err)
+		}
+		watch.next("it is acknowledged", func(m *nstancev1.WatchInstancesResponse) bool {
+			return m.GetInstance().GetId() == string(oldest) && m.GetInstance().GetDrain().GetAckedAt() != nil
+		})
+		p.awaitPhase(oldest, isDeleted)
+		p.awaitSize("web", 2)
 	})
-	p.awaitPhase(oldest, isDeleted)
-	p.awaitSize("web", 2)
 }
 
 // TestNoDrainTimeout: with a drain timeout of 0 nothing is waited for.
 func TestNoDrainTimeout(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	id := p.created("k")
-	p.awaitPhase(id, isRunning)
-	if err := p.delete(id); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitPhase(id, isDeleted)
-	if i, err := p.instance(id); err != nil || i.GetDrain() != nil {
-		t.Errorf("%v, %v", i, err)
-	}
-	if n := len(s.living()); n != 2 {
-		t.Errorf("%d live", n)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		id := p.created("k")
+		p.awaitPhase(id, isRunning)
+		if err := p.delete(id); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitPhase(id, isDeleted)
+		if i, err := p.instance(id); err != nil || i.GetDrain() != nil {
+			t.Errorf("%v, %v", i, err)
+		}
+		if n := len(s.living()); n != 2 {
+			t.Errorf("%d live", n)
+		}
+	})
 }

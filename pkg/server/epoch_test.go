@@ -52,26 +52,25 @@ func (p *process) leadsAbove(acts int) {
 // TestLaterEpochInTheGroups: a number in an object does not stop the shard, nor
 // change its leader: the record of the election decides who leads.
 func TestLaterEpochInTheGroups(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	q := s.start(named("b"))
-	q.awaitPeer()
-	p.scale(2)
-	s.raised(groupsAt, fmt.Sprint(later))
-	if _, err := p.refresh(); err != nil { // nothing looks at the groups
-		t.Fatal(err)
-	}
-	s.replace(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "1s"`)
-	_, _ = p.refresh() // looks at them, and fails
-	p.leadsAbove(2)
-	if err := s.agents.move(p); err != nil {
-		t.Fatal(err)
-	}
-	p.scale(3)
-	p.awaitSize("web", 3)
-	if n := q.log.count("leading"); n != 0 {
-		t.Errorf("the standby led %d times", n)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		q := s.start(named("b"))
+		q.awaitPeer()
+		p.scale(2)
+		s.raised(groupsAt, fmt.Sprint(later))
+		if _, err := p.refresh(); err != nil { // nothing looks at the groups
+			t.Fatal(err)
+		}
+		s.replace(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "1s"`)
+		_, _ = p.refresh() // looks at them, and fails
+		p.leadsAbove(2)
+		p.takesAgents()
+		p.scale(3)
+		p.awaitSize("web", 3)
+		if n := q.log.count("leading"); n != 0 {
+			t.Errorf("the standby led %d times", n)
+		}
+	})
 }
 
 // TestLaterEpochAtATakeover: the next leader meets it when it reads what there is.
@@ -82,22 +81,17 @@ func TestLaterEpochAtATakeover(t *testing.T) {
 		"an instance":      func(s *site) string { return s.keys("instance/")[0] },
 		"a spoiled record": func(s *site) string { return s.keys("instance/")[1] },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		t.Run(name, simulation(func(t *testing.T) {
 			s, p := running(t)
 			p.scale(2)
-			if err := p.shutdown(); err != nil {
-				t.Fatal(err)
-			}
+			p.ends()
 			s.raised(key(s), fmt.Sprint(later))
 			if name == "a spoiled record" {
 				s.put(key(s), strings.Replace(s.get(key(s)), `"phase":"running"`, `"phase":"asleep"`, 1))
 			}
 			q := s.start(named("b"))
 			q.leadsAbove(1)
-			if err := s.agents.move(q); err != nil {
-				t.Fatal(err)
-			}
+			q.takesAgents()
 			q.scale(3)
 			eventually(t, "there are three machines", func() error {
 				if n := len(s.living()); n != 3 {
@@ -105,7 +99,7 @@ func TestLaterEpochAtATakeover(t *testing.T) {
 				}
 				return nil
 			})
-		})
+		}))
 	}
 }
 
@@ -117,57 +111,57 @@ func (p *process) remove(id fleet.InstanceID) error {
 
 // TestLaterEpochInARecord: a record that is met only when it is to change.
 func TestLaterEpochInARecord(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	id := s.living()[0]
-	s.raised("instance/"+shardID+"/default."+id.StorageKey()+".json", fmt.Sprint(later))
-	for range 2 { // the first conflicts and reads the record, the next knows it
-		_ = p.remove(id)
-	}
-	p.leadsAbove(2)
-	if err := s.agents.move(p); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.remove(id); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitPhase(id, nstancev1.InstancePhase_INSTANCE_PHASE_DELETED)
-	p.awaitSize("web", 2)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		id := s.living()[0]
+		s.raised("instance/"+shardID+"/default."+id.StorageKey()+".json", fmt.Sprint(later))
+		for range 2 { // the first conflicts and reads the record, the next knows it
+			_ = p.remove(id)
+		}
+		p.leadsAbove(2)
+		p.takesAgents()
+		if err := p.remove(id); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitPhase(id, nstancev1.InstancePhase_INSTANCE_PHASE_DELETED)
+		p.awaitSize("web", 2)
+	})
 }
 
 // TestEpochThatLeavesNoRoom: an object with such a number is one that can't be
 // read. It is named, and the shard goes on with what it had.
 func TestEpochThatLeavesNoRoom(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	p.scale(3)
-	p.awaitSize("web", 3)
-	s.raised(groupsAt, tooHigh)
-	for _, r := range s.records() {
-		if r.Phase == fleet.Running {
-			s.raised("instance/"+shardID+"/default."+r.ID.StorageKey()+".json", tooHigh)
-			break
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		p.scale(3)
+		p.awaitSize("web", 3)
+		s.raised(groupsAt, tooHigh)
+		for _, r := range s.records() {
+			if r.Phase == fleet.Running {
+				s.raised("instance/"+shardID+"/default."+r.ID.StorageKey()+".json", tooHigh)
+				break
+			}
 		}
-	}
-	s.raised(appliedAt, tooHigh)
-	p.scaleFails(groupsAt)
-	s.replace(`"size": 2`, `"size": 1`)
-	_, err := p.refresh()
-	if err == nil || !strings.Contains(err.Error(), groupsAt) || !strings.Contains(err.Error(), tooHigh) {
-		t.Errorf("refreshed: %v", err)
-	}
-	if g := s.mustGroup(p, "web"); g.GetSize() != 3 || g.GetActualSize() != 3 {
-		t.Errorf("web is %v", g)
-	}
-	if e := s.leader().Epoch; e != 1 || len(s.living()) != 3 {
-		t.Errorf("epoch %d, %v live", e, s.living())
-	}
-	// What was accepted is written over as soon as the groups can be read.
-	s.put(groupsAt, `{ "groups": {} }`)
-	p.refreshes(updated)
-	if s.accepted() != s.get(configAt) || strings.Contains(s.get(appliedAt), tooHigh) {
-		t.Errorf("applied is %s", s.get(appliedAt))
-	}
+		s.raised(appliedAt, tooHigh)
+		p.scaleFails(groupsAt)
+		s.replace(`"size": 2`, `"size": 1`)
+		_, err := p.refresh()
+		if err == nil || !strings.Contains(err.Error(), groupsAt) || !strings.Contains(err.Error(), tooHigh) {
+			t.Errorf("refreshed: %v", err)
+		}
+		if g := s.mustGroup(p, "web"); g.GetSize() != 3 || g.GetActualSize() != 3 {
+			t.Errorf("web is %v", g)
+		}
+		if e := s.leader().Epoch; e != 1 || len(s.living()) != 3 {
+			t.Errorf("epoch %d, %v live", e, s.living())
+		}
+		// What was accepted is written over as soon as the groups can be read.
+		s.put(groupsAt, `{ "groups": {} }`)
+		p.refreshes(updated)
+		if s.accepted() != s.get(configAt) || strings.Contains(s.get(appliedAt), tooHigh) {
+			t.Errorf("applied is %s", s.get(appliedAt))
+		}
+	})
 }
 
 func (p *process) scaleFails(words string) {
@@ -181,44 +175,38 @@ func (p *process) scaleFails(words string) {
 // TestAcceptedConfigThatLeavesNoRoom: with a broken config/ beside it there is no
 // config to start on, and both are named.
 func TestAcceptedConfigThatLeavesNoRoom(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	s.raised(appliedAt, tooHigh)
-	s.put(configAt, "{")
-	q := s.start(named("b"))
-	q.await("can't start yet")
-	if why := q.log.attr("can't start yet", "error"); !strings.Contains(why, appliedAt+": epoch: "+tooHigh) {
-		t.Errorf("it says %s", why)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		p.ends()
+		s.raised(appliedAt, tooHigh)
+		s.put(configAt, "{")
+		q := s.start(named("b"))
+		q.await("can't start yet")
+		if why := q.log.attr("can't start yet", "error"); !strings.Contains(why, appliedAt+": epoch: "+tooHigh) {
+			t.Errorf("it says %s", why)
+		}
+	})
 }
 
 // TestHighestEpoch: the highest number that a term rises above leaves room for all
 // terms that come after it.
 func TestHighestEpoch(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	p.scale(2)
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	s.raised(groupsAt, "9007199254740992") // 2^53
-	s.raised(s.keys("instance/")[0], "9007199254740992")
-	for n, name := range []string{"b", "c", "d"} {
-		q := s.start(named(name))
-		q.awaitLeading()
-		if err := s.agents.move(q); err != nil {
-			t.Fatal(err)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		p.scale(2)
+		p.ends()
+		s.raised(groupsAt, "9007199254740992") // 2^53
+		s.raised(s.keys("instance/")[0], "9007199254740992")
+		for n, name := range []string{"b", "c", "d"} {
+			q := s.start(named(name))
+			q.awaitLeading()
+			q.takesAgents()
+			q.scale(int32(3 + n))
+			q.awaitSize("web", int32(3+n))
+			q.ends()
 		}
-		q.scale(int32(3 + n))
-		q.awaitSize("web", int32(3+n))
-		if err := q.shutdown(); err != nil {
-			t.Fatal(err)
+		if e := s.leader().Epoch; e < election.MaxEpoch+3 {
+			t.Errorf("epoch %d", e)
 		}
-	}
-	if e := s.leader().Epoch; e < election.MaxEpoch+3 {
-		t.Errorf("epoch %d", e)
-	}
+	})
 }

@@ -30,7 +30,6 @@ type guests struct {
 	site *site
 	root string
 
-	mu     sync.Mutex
 	server *process
 	stop   map[fleet.InstanceID]context.CancelFunc
 	under  sync.WaitGroup
@@ -76,8 +75,6 @@ func (s *site) inhabit(p *process) *guests {
 }
 
 func (g *guests) boot(ctx context.Context, id fleet.InstanceID) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	spec, ok := g.site.world.Spec(id)
 	if g.stop[id] != nil || !ok {
 		return
@@ -97,7 +94,7 @@ func (g *guests) boot(ctx context.Context, id fleet.InstanceID) {
 			IdentityDir: identity, KeysDir: g.path(id, "keys"), RecvDir: g.path(id, "recv"), IdentityMode: 0o600, KeysMode: 0o640, RecvMode: 0o640,
 			ReportInterval: time.Second, SpotPollInterval: time.Hour, Provider: "none",
 			Version: "test", Logger: slog.New(slog.DiscardHandler), Now: time.Now, Random: func() float64 { return 0 }, Entropy: rand.Reader,
-			Sample: func(context.Context) *nstancev1.Resources { return nil },
+			Sample: func(context.Context) *nstancev1.Resources { return nil }, Dialer: g.site.connect,
 		})
 	})
 }
@@ -129,59 +126,60 @@ func (g *guests) awaitFile(id fleet.InstanceID, name, want string) {
 // TestFiles: what a template names is on every machine, and what a group changes
 // gets there without anything being replaced.
 func TestFiles(t *testing.T) {
-	t.Parallel()
-	s := furnished(t, `"default": { "web": { "template": "knd", "size": 2 } }`)
-	p := s.start()
-	g := s.inhabit(p)
-	p.awaitSize("web", 2)
-	ids := s.living()
-	for _, id := range ids {
-		g.awaitFile(id, "app.conf", "info "+string(id))
-		g.awaitFile(id, "app.env", "LEVEL=info\n")
-		g.awaitFile(id, "app.json", "{\n  \"shard\": \"dev-1\"\n}\n")
-		g.awaitFile(id, "net.json", `{"mtu":1500}`)
-		for _, name := range []string{"web", "peer"} {
-			g.checkCertificate(id, name)
+	simulated(t, func(t *testing.T) {
+		s := furnished(t, `"default": { "web": { "template": "knd", "size": 2 } }`)
+		p := s.start()
+		g := s.inhabit(p)
+		p.awaitSize("web", 2)
+		ids := s.living()
+		for _, id := range ids {
+			g.awaitFile(id, "app.conf", "info "+string(id))
+			g.awaitFile(id, "app.env", "LEVEL=info\n")
+			g.awaitFile(id, "app.json", "{\n  \"shard\": \"dev-1\"\n}\n")
+			g.awaitFile(id, "net.json", `{"mtu":1500}`)
+			for _, name := range []string{"web", "peer"} {
+				g.checkCertificate(id, name)
+			}
 		}
-	}
-	if log := s.keys("certlog/"); len(log) != 2 || !strings.HasPrefix(log[0], "certlog/dev-1/default.") {
-		t.Errorf("logged %v", log)
-	}
+		if log := s.keys("certlog/"); len(log) != 2 || !strings.HasPrefix(log[0], "certlog/dev-1/default.") {
+			t.Errorf("logged %v", log)
+		}
 
-	vars, err := structpb.NewStruct(map[string]any{"level": "debug"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := g.hashOf(p, ids[0])
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Vars: vars}); err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range ids {
-		g.awaitFile(id, "app.conf", "debug "+string(id))
-	}
-	eventually(t, "the new hash is reported", func() error {
-		if h := g.hashOf(p, ids[0]); h == before || h == "" || h != strings.TrimSpace(g.read(ids[0], "config.hash")) {
-			return fmt.Errorf("it is %q, before it was %q, the machine has %q", h, before, g.read(ids[0], "config.hash"))
+		vars, err := structpb.NewStruct(map[string]any{"level": "debug"})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
+		before := g.hashOf(p, ids[0])
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Vars: vars}); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			g.awaitFile(id, "app.conf", "debug "+string(id))
+		}
+		eventually(t, "the new hash is reported", func() error {
+			if h := g.hashOf(p, ids[0]); h == before || h == "" || h != strings.TrimSpace(g.read(ids[0], "config.hash")) {
+				return fmt.Errorf("it is %q, before it was %q, the machine has %q", h, before, g.read(ids[0], "config.hash"))
+			}
+			return nil
+		})
+		if have := s.living(); !slices.Equal(have, ids) {
+			t.Errorf("%v live, before it was %v", have, ids)
+		}
+		if log := s.keys("certlog/"); len(log) != 2 {
+			t.Errorf("certificates were issued anew: %v", log)
+		}
+
+		// A deleted file, and an object that somebody changed.
+		if err := os.Remove(g.path(ids[0], "recv", "app.env")); err != nil {
+			t.Fatal(err)
+		}
+		s.put("files/net.json", `{"mtu":9000}`)
+		if _, err := p.operator("default").RefreshConfig(within(t), &nstancev1.RefreshConfigRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		g.awaitFile(ids[0], "app.env", "LEVEL=debug\n")
+		g.awaitFile(ids[1], "net.json", `{"mtu":9000}`)
 	})
-	if have := s.living(); !slices.Equal(have, ids) {
-		t.Errorf("%v live, before it was %v", have, ids)
-	}
-	if log := s.keys("certlog/"); len(log) != 2 {
-		t.Errorf("certificates were issued anew: %v", log)
-	}
-
-	// A deleted file, and an object that somebody changed.
-	if err := os.Remove(g.path(ids[0], "recv", "app.env")); err != nil {
-		t.Fatal(err)
-	}
-	s.put("files/net.json", `{"mtu":9000}`)
-	if _, err := p.operator("default").RefreshConfig(within(t), &nstancev1.RefreshConfigRequest{}); err != nil {
-		t.Fatal(err)
-	}
-	g.awaitFile(ids[0], "app.env", "LEVEL=debug\n")
-	g.awaitFile(ids[1], "net.json", `{"mtu":9000}`)
 }
 
 func (g *guests) hashOf(p *process, id fleet.InstanceID) string {
@@ -218,95 +216,98 @@ func (g *guests) checkCertificate(id fleet.InstanceID, name string) {
 
 // TestFilesOfTenants: groups of one name, each with what its own tenant wants.
 func TestFilesOfTenants(t *testing.T) {
-	t.Parallel()
-	s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } },
+	simulated(t, func(t *testing.T) {
+		s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } },
 		"prod": { "web": { "template": "knd", "size": 1, "vars": { "level": "warn" } } }`)
-	p := s.start()
-	g := s.inhabit(p)
-	p.awaitSize("web", 1)
-	eventually(t, "both have their files", func() error {
-		var have []string
-		for _, r := range s.records() {
-			level, _, _ := strings.Cut(g.read(r.ID, "app.conf"), " ")
-			have = append(have, r.Tenant+" "+level)
+		p := s.start()
+		g := s.inhabit(p)
+		p.awaitSize("web", 1)
+		eventually(t, "both have their files", func() error {
+			var have []string
+			for _, r := range s.records() {
+				level, _, _ := strings.Cut(g.read(r.ID, "app.conf"), " ")
+				have = append(have, r.Tenant+" "+level)
+			}
+			slices.Sort(have)
+			if !slices.Equal(have, []string{"default info", "prod warn"}) {
+				return fmt.Errorf("they have %q", have)
+			}
+			return nil
+		})
+		log := s.keys("certlog/dev-1/")
+		if len(log) != 2 || !strings.Contains(log[0], "/default.") || !strings.Contains(log[1], "/prod.") {
+			t.Errorf("logged %v", log)
 		}
-		slices.Sort(have)
-		if !slices.Equal(have, []string{"default info", "prod warn"}) {
-			return fmt.Errorf("they have %q", have)
-		}
-		return nil
 	})
-	log := s.keys("certlog/dev-1/")
-	if len(log) != 2 || !strings.Contains(log[0], "/default.") || !strings.Contains(log[1], "/prod.") {
-		t.Errorf("logged %v", log)
-	}
 }
 
 // TestFilesFail: a file that can't be made is the group's problem, and over when
 // it can.
 func TestFilesFail(t *testing.T) {
-	t.Parallel()
-	s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)
-	if err := s.inner.Delete(context.Background(), "files/net.json"); err != nil {
-		t.Fatal(err)
-	}
-	p := s.start()
-	g := s.inhabit(p)
-	p.awaitSize("web", 1)
-	problem := func() string {
-		status, err := p.group("web")
-		if err != nil {
-			return err.Error()
+	simulated(t, func(t *testing.T) {
+		s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)
+		if err := s.inner.Delete(context.Background(), "files/net.json"); err != nil {
+			t.Fatal(err)
 		}
-		for _, c := range status.GetConditions() {
-			if strings.Contains(c.GetMessage(), "net.json") {
-				return c.GetMessage()
+		p := s.start()
+		g := s.inhabit(p)
+		p.awaitSize("web", 1)
+		problem := func() string {
+			status, err := p.group("web")
+			if err != nil {
+				return err.Error()
 			}
+			for _, c := range status.GetConditions() {
+				if strings.Contains(c.GetMessage(), "net.json") {
+					return c.GetMessage()
+				}
+			}
+			return ""
 		}
-		return ""
-	}
-	eventually(t, "the group says so", func() error {
-		if have := problem(); have != "file net.json: there is no object files/net.json" {
-			return fmt.Errorf("it says %q", have)
+		eventually(t, "the group says so", func() error {
+			if have := problem(); have != "file net.json: there is no object files/net.json" {
+				return fmt.Errorf("it says %q", have)
+			}
+			return nil
+		})
+		id := s.living()[0]
+		if have := g.read(id, "app.conf"); !strings.Contains(have, "no such file") {
+			t.Errorf("it received %q", have)
 		}
-		return nil
-	})
-	id := s.living()[0]
-	if have := g.read(id, "app.conf"); !strings.Contains(have, "no such file") {
-		t.Errorf("it received %q", have)
-	}
-	s.put("files/net.json", "{}")
-	if _, err := p.operator("default").RefreshConfig(within(t), &nstancev1.RefreshConfigRequest{}); err != nil {
-		t.Fatal(err)
-	}
-	g.awaitFile(id, "net.json", "{}")
-	eventually(t, "the problem is over", func() error {
-		if have := problem(); have != "" {
-			return errors.New(have)
+		s.put("files/net.json", "{}")
+		if _, err := p.operator("default").RefreshConfig(within(t), &nstancev1.RefreshConfigRequest{}); err != nil {
+			t.Fatal(err)
 		}
-		return nil
+		g.awaitFile(id, "net.json", "{}")
+		eventually(t, "the problem is over", func() error {
+			if have := problem(); have != "" {
+				return errors.New(have)
+			}
+			return nil
+		})
 	})
 }
 
 // TestNonceHash: a nonce carries the hash that the files of its instance will be
 // known by.
 func TestNonceHash(t *testing.T) {
-	t.Parallel()
-	s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)
-	p := s.start()
-	g := s.inhabit(p)
-	p.awaitSize("web", 1)
-	id := s.living()[0]
-	spec, _ := s.world.Spec(id)
-	claims, err := nonce.Verify(pki.PublicKey(s.trust().NonceKey), spec.Bootstrap.Nonce,
-		nonce.Want{Kind: nonce.KindAgent, ClusterID: clusterID, Shard: shardID}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the hash is there", func() error {
-		if have := strings.TrimSpace(g.read(id, "config.hash")); have != claims.ConfigHash {
-			return fmt.Errorf("the nonce says %q, the machine has %q", claims.ConfigHash, have)
+	simulated(t, func(t *testing.T) {
+		s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)
+		p := s.start()
+		g := s.inhabit(p)
+		p.awaitSize("web", 1)
+		id := s.living()[0]
+		spec, _ := s.world.Spec(id)
+		claims, err := nonce.Verify(pki.PublicKey(s.trust().NonceKey), spec.Bootstrap.Nonce,
+			nonce.Want{Kind: nonce.KindAgent, ClusterID: clusterID, Shard: shardID}, time.Now())
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
+		eventually(t, "the hash is there", func() error {
+			if have := strings.TrimSpace(g.read(id, "config.hash")); have != claims.ConfigHash {
+				return fmt.Errorf("the nonce says %q, the machine has %q", claims.ConfigHash, have)
+			}
+			return nil
+		})
 	})
 }

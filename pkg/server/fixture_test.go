@@ -1,3 +1,7 @@
+// A hybrid key exchange costs more than everything else of a handshake, and nothing
+// here depends on it.
+//go:debug tlsmlkem=0
+
 package server_test
 
 import (
@@ -7,11 +11,13 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -24,7 +30,16 @@ import (
 	"github.com/nstance/nstance/pkg/server"
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/ledger"
+	"github.com/nstance/nstance/pkg/shardtest"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
+
+// The tests run whole servers. Time, the network, the object storage and the cloud
+// are simulated (package shardtest has the network), so what takes minutes is over
+// at once, and nothing depends on how busy the machine is. A test is wrapped in
+// simulated, or its body in simulation where it is one of several.
+//
+// What is about the machine's own network is in machine_test.go, and nowhere else.
 
 const (
 	clusterID     = "example"
@@ -33,18 +48,48 @@ const (
 	patience      = 20 * time.Second // for what takes milliseconds unless something is wrong
 )
 
+// simulated runs a test in simulated time, beside others. Everything that it starts
+// ends with it. Whoever holds a sync.Mutex must not wait for time to pass: it stands
+// still while somebody waits for the mutex.
+func simulated(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // for connections and timers of what has ended
+		test(t)
+	})
+}
+
+// simulation is a test that runs in simulated time, for t.Run.
+func simulation(test func(t *testing.T)) func(t *testing.T) {
+	return func(t *testing.T) { simulated(t, test) }
+}
+
 // site is everything around the servers of a cluster: its storage, its cloud,
 // and the config of one shard.
 type site struct {
-	t      *testing.T
-	inner  *mem.Store
-	store  *objecttest.Faults
-	world  *fake.World
-	config map[string]string // what a test replaces in the config
-	agents *fleetOfAgents
+	t       *testing.T
+	inner   *mem.Store
+	store   *objecttest.Faults
+	world   *fake.World
+	network *shardtest.Network // nil: this machine's
+	config  map[string]string  // what a test replaces in the config
+	agents  *fleetOfAgents
 }
 
+// newSite is a site with a network of its own.
 func newSite(t *testing.T) *site {
+	t.Helper()
+	s := onThisMachine(t)
+	s.network = shardtest.NewNetwork(1, latency, latency)
+	return s
+}
+
+// latency is how long a byte takes through the simulated network.
+const latency = 100 * time.Microsecond
+
+// onThisMachine is a site on the machine's own network and time.
+func onThisMachine(t *testing.T) *site {
 	t.Helper()
 	inner := mem.New(mem.Config{HashETags: true})
 	s := &site{
@@ -59,6 +104,14 @@ func newSite(t *testing.T) *site {
 	}
 	s.putConfig(shardID)
 	return s
+}
+
+// with replaces a part of the config.
+func with(part, text string) func(*site) {
+	return func(s *site) {
+		s.config[part] = text
+		s.putConfig(shardID)
+	}
 }
 
 // text is the shard's config.
@@ -139,6 +192,29 @@ func (s *site) trust() secrets.Trust {
 	return trust
 }
 
+// loopback is where servers and clients are.
+const loopback = "127.0.0.1"
+
+// connect opens a connection to a server.
+func (s *site) connect(ctx context.Context, addr string) (net.Conn, error) {
+	return s.connectFrom(ctx, loopback, addr)
+}
+
+// connectFrom opens a connection from an address of the 127.0.0.0/8 network.
+func (s *site) connectFrom(ctx context.Context, source, addr string) (net.Conn, error) {
+	if s.network != nil {
+		return s.network.Host(source).Dial(ctx, addr)
+	}
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+	return dialer.DialContext(ctx, "tcp", addr)
+}
+
+// web is a client of health endpoints, at an address.
+func (s *site) web(source string) *http.Client {
+	connect := func(ctx context.Context, _, addr string) (net.Conn, error) { return s.connectFrom(ctx, source, addr) }
+	return &http.Client{Timeout: patience, Transport: &http.Transport{DialContext: connect, DisableKeepAlives: true}}
+}
+
 // process is one server under test.
 type process struct {
 	t    *testing.T
@@ -147,6 +223,9 @@ type process struct {
 	stop context.CancelFunc
 	done chan struct{}
 	err  error // set when done is closed
+
+	look  sync.Once
+	looks nstancev1.OperatorServiceClient
 }
 
 // start starts a server. tweak may change what it is started with.
@@ -163,6 +242,10 @@ func (s *site) start(tweaks ...func(*server.Config)) *process {
 		},
 		Getenv: env(map[string]string{"NSTANCE_ENCRYPTION_KEY": encryptionKey}),
 		Now:    time.Now, Random: rand.Reader, Logger: slog.New(p.log),
+	}
+	if s.network != nil {
+		host := s.network.Host(loopback)
+		cfg.Listen, cfg.Dial = host.Listen, host.Dial
 	}
 	for _, tweak := range tweaks {
 		tweak(&cfg)
@@ -195,6 +278,14 @@ func (p *process) shutdown() error {
 		p.t.Fatal("the server does not stop")
 	}
 	return p.err
+}
+
+// ends shuts a server down, which must succeed.
+func (p *process) ends() {
+	p.t.Helper()
+	if err := p.shutdown(); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // addr is an address from the server's log.
@@ -236,7 +327,7 @@ func (p *process) awaitLeading() *process {
 // health asks the health endpoint.
 func (p *process) health() (code int, body string) {
 	p.t.Helper()
-	resp, err := http.Get("http://" + p.healthAddr() + "/health")
+	resp, err := p.site.web(loopback).Get("http://" + p.healthAddr() + "/health")
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -260,7 +351,7 @@ func eventually(t *testing.T, what string, check func() error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: %v", what, err)
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 

@@ -52,52 +52,54 @@ func (p *process) says(text string) {
 // TestStuckLeaderGivesUp the lead to a server for which the provider lists, which
 // then creates what is wanted.
 func TestStuckLeaderGivesUp(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.config[`"fence_window": "100ms"`] = `"fence_window": "100ms", "give_up": "1s"`
-	s.putConfig(shardID)
-	var here, there atomic.Bool
-	here.Store(true)
-	a := s.start(s.listsUnless(&here))
-	a.await("leading")
-	b := s.start(named("b"), s.listsUnless(&there))
-	a.says("standing by; gave the lead to another server")
-	b.awaitLeading()
-	b.says("leading")
-	eventually(t, "b creates what is wanted", func() error {
-		if n := len(s.world.Calls(fake.OpCreate)); n != 2 {
-			return fmt.Errorf("%d creates", n)
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.config[`"fence_window": "100ms"`] = `"fence_window": "100ms", "give_up": "1s"`
+		s.putConfig(shardID)
+		var here, there atomic.Bool
+		here.Store(true)
+		a := s.start(s.listsUnless(&here))
+		a.await("leading")
+		b := s.start(named("b"), s.listsUnless(&there))
+		a.says("standing by; gave the lead to another server")
+		b.awaitLeading()
+		b.says("leading")
+		eventually(t, "b creates what is wanted", func() error {
+			if n := len(s.world.Calls(fake.OpCreate)); n != 2 {
+				return fmt.Errorf("%d creates", n)
+			}
+			return nil
+		})
+		if r := s.leader(); !strings.HasPrefix(r.Holder, "b.") || r.Epoch != 2 {
+			t.Errorf("the record is %+v", r)
 		}
-		return nil
 	})
-	if r := s.leader(); !strings.HasPrefix(r.Holder, "b.") || r.Epoch != 2 {
-		t.Errorf("the record is %+v", r)
-	}
 }
 
 // TestStuckLeaderSaysSo, and keeps the lead while there is nobody else. When what
 // was missing is there again nothing more is said of it.
 func TestStuckLeaderSaysSo(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.config[`"fence_window": "100ms"`] = `"fence_window": "100ms", "give_up": "1s"`
-	s.putConfig(shardID)
-	var fails atomic.Bool
-	fails.Store(true)
-	a := s.start(s.listsUnless(&fails))
-	a.says("leading; this leader can't act: for 1s or longer, the provider lists no VMs; " +
-		"it keeps the lead until a connected standby shows that it could act")
-	a.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == leader.ReasonStuck })
-	fails.Store(false)
-	eventually(t, "the health endpoint has nothing else to say", func() error {
-		if _, body := a.health(); body != "leading\n" {
-			return fmt.Errorf("%s", body)
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.config[`"fence_window": "100ms"`] = `"fence_window": "100ms", "give_up": "1s"`
+		s.putConfig(shardID)
+		var fails atomic.Bool
+		fails.Store(true)
+		a := s.start(s.listsUnless(&fails))
+		a.says("leading; this leader can't act: for 1s or longer, the provider lists no VMs; " +
+			"it keeps the lead until a connected standby shows that it could act")
+		a.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == leader.ReasonStuck })
+		fails.Store(false)
+		eventually(t, "the health endpoint has nothing else to say", func() error {
+			if _, body := a.health(); body != "leading\n" {
+				return fmt.Errorf("%s", body)
+			}
+			return nil
+		})
+		if r := s.leader(); r.Epoch != 1 || r.Released {
+			t.Errorf("the record is %+v", r)
 		}
-		return nil
 	})
-	if r := s.leader(); r.Epoch != 1 || r.Released {
-		t.Errorf("the record is %+v", r)
-	}
 }
 
 // unread is a store from which one server may not read all that it needs.
@@ -150,8 +152,7 @@ func TestTakeoverThatFailsGivesUp(t *testing.T) {
 	for prefix, because := range map[string]string{
 		"config/": "object storage gives no object", "instance/": "the takeover does not succeed",
 	} {
-		t.Run(prefix, func(t *testing.T) {
-			t.Parallel()
+		t.Run(prefix, simulation(func(t *testing.T) {
 			s := newSite(t)
 			s.config[`"fence_window": "100ms"`] = `"fence_window": "100ms", "give_up": "5s"`
 			s.putConfig(shardID)
@@ -160,15 +161,13 @@ func TestTakeoverThatFailsGivesUp(t *testing.T) {
 			a := s.start(func(c *server.Config) { c.Store = unread{s.store, &fails, prefix, new(atomic.Int32)} })
 			a.await("serving")
 			fails.Store(true)
-			if err := first.shutdown(); err != nil {
-				t.Fatal(err)
-			}
+			first.ends()
 			a.says("leading, but waiting: ")
 			s.start(named("b")).awaitLeading()
 			a.says("standing by; gave the lead to another server")
 			if _, body := a.health(); !strings.Contains(body, because) {
 				t.Errorf("health says %s, want %s", body, because)
 			}
-		})
+		}))
 	}
 }

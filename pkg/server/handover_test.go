@@ -25,36 +25,33 @@ import (
 // TestHandover stops a leader: the standby acts at once, with the same machines
 // and nobody created or deleted.
 func TestHandover(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	q := s.start(named("b"))
-	q.awaitHealth(http.StatusOK, "standing by")
-	q.awaitPeer()
-	before := s.living()
-	s.world.ForgetCalls()
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		q := s.start(named("b"))
+		q.awaitHealth(http.StatusOK, "standing by")
+		q.awaitPeer()
+		before := s.living()
+		s.world.ForgetCalls()
 
-	began := time.Now()
-	p.stop()
-	q.awaitLeading()
-	if took := time.Since(began); took > time.Second { // 0.5 s on a machine that does nothing else
-		t.Errorf("the standby acts after %s", took)
-	}
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	if _, body := p.health(); !strings.Contains(body, "refused") {
-		t.Errorf("the old server's health endpoint answers %q", body)
-	}
-	if err := s.agents.move(q); err != nil {
-		t.Fatal(err)
-	}
-	q.awaitSize("web", 2)
-	if after := s.living(); !slices.Equal(before, after) {
-		t.Errorf("%v live, were %v", after, before)
-	}
-	if calls := append(s.world.Calls(fake.OpCreate), s.world.Calls(fake.OpDelete)...); len(calls) > 0 {
-		t.Errorf("the provider was asked: %+v", calls)
-	}
+		began := time.Now()
+		p.stop()
+		q.awaitLeading()
+		if took := time.Since(began); took > 200*time.Millisecond {
+			t.Errorf("the standby acts after %s", took)
+		}
+		p.ends()
+		if _, body := p.health(); !strings.Contains(body, "refused") {
+			t.Errorf("the old server's health endpoint answers %q", body)
+		}
+		q.takesAgents()
+		q.awaitSize("web", 2)
+		if after := s.living(); !slices.Equal(before, after) {
+			t.Errorf("%v live, were %v", after, before)
+		}
+		if calls := append(s.world.Calls(fake.OpCreate), s.world.Calls(fake.OpDelete)...); len(calls) > 0 {
+			t.Errorf("the provider was asked: %+v", calls)
+		}
+	})
 }
 
 // awaitPeer waits until a standby knows who leads.
@@ -73,96 +70,95 @@ func (p *process) awaitPeer() {
 // TestStandbyNamesTheLeader: each service of a standby names the leader's address
 // for that very service.
 func TestStandbyNamesTheLeader(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	q := s.start(named("b"))
-	q.awaitPeer()
-	agent := nstancev1.NewAgentServiceClient(s.dial(q.agentAddr(), s.agents.of(s.living()[0]).pair))
-	_, regErr := q.registration().RegisterAgent(within(t), &nstancev1.RegisterAgentRequest{})
-	_, opErr := q.operator("default").ListGroups(within(t), &nstancev1.ListGroupsRequest{})
-	_, agentErr := agent.SubmitPublicKeys(within(t), &nstancev1.SubmitPublicKeysRequest{})
-	for name, c := range map[string]struct {
-		err  error
-		want string
-	}{
-		"registration": {regErr, p.registrationAddr()}, "operator": {opErr, p.operatorAddr()}, "agent": {agentErr, p.agentAddr()},
-	} {
-		addr, ok := rpc.NotLeader(c.err)
-		if !ok || addr != c.want || status.Code(c.err) != codes.Unavailable {
-			t.Errorf("%s: %v names %q, want %q", name, c.err, addr, c.want)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		q := s.start(named("b"))
+		q.awaitPeer()
+		agent := nstancev1.NewAgentServiceClient(s.dial(q.agentAddr(), s.agents.of(s.living()[0]).pair))
+		_, regErr := q.registration().RegisterAgent(within(t), &nstancev1.RegisterAgentRequest{})
+		_, opErr := q.operator("default").ListGroups(within(t), &nstancev1.ListGroupsRequest{})
+		_, agentErr := agent.SubmitPublicKeys(within(t), &nstancev1.SubmitPublicKeysRequest{})
+		for name, c := range map[string]struct {
+			err  error
+			want string
+		}{
+			"registration": {regErr, p.registrationAddr()}, "operator": {opErr, p.operatorAddr()}, "agent": {agentErr, p.agentAddr()},
+		} {
+			addr, ok := rpc.NotLeader(c.err)
+			if !ok || addr != c.want || status.Code(c.err) != codes.Unavailable {
+				t.Errorf("%s: %v names %q, want %q", name, c.err, addr, c.want)
+			}
 		}
-	}
-	// Where the leader is comes before who asks: that costs a standby nothing.
-	operator := issue(t, s.trust().CA, pki.RoleOperator, "default", newID(t, fleet.OperatorKind), time.Hour)
-	_, err := nstancev1.NewAgentServiceClient(s.dial(q.agentAddr(), operator)).SubmitPublicKeys(within(t),
-		&nstancev1.SubmitPublicKeysRequest{})
-	if addr, ok := rpc.NotLeader(err); !ok || addr != p.agentAddr() {
-		t.Errorf("an operator at the agents' service: %v names %q, want %q", err, addr, p.agentAddr())
-	}
+		// Where the leader is comes before who asks: that costs a standby nothing.
+		operator := issue(t, s.trust().CA, pki.RoleOperator, "default", newID(t, fleet.OperatorKind), time.Hour)
+		_, err := nstancev1.NewAgentServiceClient(s.dial(q.agentAddr(), operator)).SubmitPublicKeys(within(t),
+			&nstancev1.SubmitPublicKeysRequest{})
+		if addr, ok := rpc.NotLeader(err); !ok || addr != p.agentAddr() {
+			t.Errorf("an operator at the agents' service: %v names %q, want %q", err, addr, p.agentAddr())
+		}
+	})
 }
 
 // TestWritesAreBounded stops a server whose store has stopped answering: a write
 // under way gets a moment, no more, and its caller no promise.
 func TestWritesAreBounded(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	arrived := make(chan struct{}, 1)
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "groups/") {
-			select {
-			case arrived <- struct{}{}:
-			default:
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		arrived := make(chan struct{}, 1)
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "groups/") {
+				select {
+				case arrived <- struct{}{}:
+				default:
+				}
+				return objecttest.Outcome{Fault: objecttest.Hung}
 			}
-			return objecttest.Outcome{Fault: objecttest.Hung}
+			return objecttest.Outcome{}
+		})
+		answer := make(chan error, 1)
+		go func() {
+			size := int32(5)
+			_, err := p.operator("default").UpsertGroup(context.Background(), &nstancev1.UpsertGroupRequest{Key: "web", Size: &size})
+			answer <- err
+		}()
+		<-arrived
+		began := time.Now()
+		p.ends()
+		if took := time.Since(began); took < 200*time.Millisecond || took > 250*time.Millisecond {
+			t.Errorf("stopping took %s, want the 200 ms that a write gets", took)
 		}
-		return objecttest.Outcome{}
+		if err := <-answer; status.Code(err) != codes.Unavailable {
+			t.Errorf("the caller was answered %v", err)
+		}
+		if !s.leader().Released {
+			t.Error("the lead was not released")
+		}
 	})
-	answer := make(chan error, 1)
-	go func() {
-		size := int32(5)
-		_, err := p.operator("default").UpsertGroup(context.Background(), &nstancev1.UpsertGroupRequest{Key: "web", Size: &size})
-		answer <- err
-	}()
-	<-arrived
-	began := time.Now()
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(began); took < 150*time.Millisecond || took > 1500*time.Millisecond {
-		t.Errorf("stopping took %s, want about the 200 ms that a write gets", took)
-	}
-	if err := <-answer; status.Code(err) != codes.Unavailable {
-		t.Errorf("the caller was answered %v", err)
-	}
-	if !s.leader().Released {
-		t.Error("the lead was not released")
-	}
 }
 
 // TestSlowWriteLands: a write that takes its time at the end of a term is not
 // cut off.
 func TestSlowWriteLands(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	arrived := make(chan struct{}, 1)
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "groups/") {
-			arrived <- struct{}{}
-			return objecttest.Outcome{Latency: 60 * time.Millisecond}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		arrived := make(chan struct{}, 1)
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "groups/") {
+				arrived <- struct{}{}
+				return objecttest.Outcome{Latency: 60 * time.Millisecond}
+			}
+			return objecttest.Outcome{}
+		})
+		go func() {
+			size := int32(5)
+			_, _ = p.operator("default").UpsertGroup(context.Background(), &nstancev1.UpsertGroupRequest{Key: "web", Size: &size})
+		}()
+		<-arrived
+		p.ends()
+		if text := s.get("groups/" + shardID + ".jsonc"); !strings.Contains(text, `"size": 5`) {
+			t.Errorf("stored: %s", text)
 		}
-		return objecttest.Outcome{}
 	})
-	go func() {
-		size := int32(5)
-		_, _ = p.operator("default").UpsertGroup(context.Background(), &nstancev1.UpsertGroupRequest{Key: "web", Size: &size})
-	}()
-	<-arrived
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	if text := s.get("groups/" + shardID + ".jsonc"); !strings.Contains(text, `"size": 5`) {
-		t.Errorf("stored: %s", text)
-	}
 }
 
 // onLine is a log that does something at one line, before whoever writes it goes on.
@@ -182,27 +178,28 @@ func (h onLine) Handle(ctx context.Context, r slog.Record) error {
 // TestReadyIsServed: a server that says that it is ready to act answers the call
 // that is made at that very moment.
 func TestReadyIsServed(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	answered := make(chan error, 1)
-	starting := make(chan struct{})
-	var p *process
-	p = s.start(func(c *server.Config) {
-		c.Logger = slog.New(onLine{Handler: c.Logger.Handler(), message: "ready to act", do: func() {
-			<-starting
-			_, err := p.group("web")
-			answered <- err
-		}})
-	})
-	close(starting)
-	select {
-	case err := <-answered:
-		if err != nil {
-			t.Errorf("called when it was ready to act: %v", err)
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		answered := make(chan error, 1)
+		starting := make(chan struct{})
+		var p *process
+		p = s.start(func(c *server.Config) {
+			c.Logger = slog.New(onLine{Handler: c.Logger.Handler(), message: "ready to act", do: func() {
+				<-starting
+				_, err := p.group("web")
+				answered <- err
+			}})
+		})
+		close(starting)
+		select {
+		case err := <-answered:
+			if err != nil {
+				t.Errorf("called when it was ready to act: %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("it is not ready to act")
 		}
-	case <-time.After(patience):
-		t.Error("it is not ready to act")
-	}
+	})
 }
 
 // TestBrokenConfigRotatesNobody: the config turns invalid, or vanishes, before
@@ -215,8 +212,7 @@ func TestBrokenConfigRotatesNobody(t *testing.T) {
 		"no JSON": func(s *site) { s.put("config/"+shardID+".jsonc", "{") },
 		"gone":    func(s *site) { _ = s.inner.Delete(context.Background(), "config/"+shardID+".jsonc") },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		t.Run(name, simulation(func(t *testing.T) {
 			s, p := running(t)
 			before := s.living()
 			applied := s.accepted()
@@ -224,14 +220,9 @@ func TestBrokenConfigRotatesNobody(t *testing.T) {
 				t.Fatal("the accepted config was not kept as it is")
 			}
 			spoil(s)
-			if err := p.shutdown(); err != nil {
-				t.Fatal(err)
-			}
+			p.ends()
 			s.world.ForgetCalls()
-			q := s.start(named("b")).awaitLeading()
-			if err := s.agents.move(q); err != nil {
-				t.Fatal(err)
-			}
+			q := s.successor()
 			q.awaitSize("web", 2)
 			if after := s.living(); !slices.Equal(before, after) || len(s.world.Calls(fake.OpCreate)) > 0 {
 				t.Errorf("%v live, were %v", after, before)
@@ -243,62 +234,57 @@ func TestBrokenConfigRotatesNobody(t *testing.T) {
 			if s.accepted() != applied {
 				t.Error("the accepted config was written over")
 			}
-		})
+		}))
 	}
 }
 
 // TestGroupOutlivesItsStaticDefinition: a group that has an entry of its own
 // keeps its machines when static config drops it; one without is emptied.
 func TestGroupOutlivesItsStaticDefinition(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 2 }, "plain": { "template": "knd", "size": 1 } }`
-	s.putConfig(shardID)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("plain", 1)
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))}); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitSize("web", 3)
-	kept := map[fleet.InstanceID]bool{}
-	for _, r := range s.records() {
-		kept[r.ID] = r.Group == "web"
-	}
-	s.config["GROUPS"] = `"default": {}`
-	s.putConfig(shardID)
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	q := s.start(named("b")).awaitLeading()
-	if err := s.agents.move(q); err != nil {
-		t.Fatal(err)
-	}
-	q.awaitSize("web", 3)
-	eventually(t, "the group without an entry is emptied", func() error {
-		for _, id := range s.living() {
-			if !kept[id] {
-				return fmt.Errorf("%s lives", id)
-			}
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 2 }, "plain": { "template": "knd", "size": 1 } }`
+		s.putConfig(shardID)
+		p := s.start()
+		s.populate(p)
+		p.awaitSize("plain", 1)
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))}); err != nil {
+			t.Fatal(err)
 		}
-		return nil
+		p.awaitSize("web", 3)
+		kept := map[fleet.InstanceID]bool{}
+		for _, r := range s.records() {
+			kept[r.ID] = r.Group == "web"
+		}
+		s.config["GROUPS"] = `"default": {}`
+		s.putConfig(shardID)
+		p.ends()
+		q := s.successor()
+		q.awaitSize("web", 3)
+		eventually(t, "the group without an entry is emptied", func() error {
+			for _, id := range s.living() {
+				if !kept[id] {
+					return fmt.Errorf("%s lives", id)
+				}
+			}
+			return nil
+		})
+		if g, err := q.group("web"); err != nil || g.GetIsStatic() || g.GetTemplate() != "knd" || len(s.living()) != 3 {
+			t.Errorf("web is %v, %v; %d live", g, err, len(s.living()))
+		}
 	})
-	if g, err := q.group("web"); err != nil || g.GetIsStatic() || g.GetTemplate() != "knd" || len(s.living()) != 3 {
-		t.Errorf("web is %v, %v; %d live", g, err, len(s.living()))
-	}
 }
 
 // TestTwoStartsNeverShareAHolder: the same server started again is another holder,
 // of a later epoch.
 func TestTwoStartsNeverShareAHolder(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	first := s.leader()
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	s.start().awaitLeading()
-	if second := s.leader(); second.Holder == first.Holder || second.Epoch <= first.Epoch {
-		t.Errorf("first %+v, then %+v", first, second)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		first := s.leader()
+		p.ends()
+		s.start().awaitLeading()
+		if second := s.leader(); second.Holder == first.Holder || second.Epoch <= first.Epoch {
+			t.Errorf("first %+v, then %+v", first, second)
+		}
+	})
 }

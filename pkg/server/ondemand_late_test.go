@@ -19,35 +19,38 @@ import (
 // TestLateRecordOfALeaderBefore: a record that lands when another leads already is
 // taken up by who asks again, not mourned.
 func TestLateRecordOfALeaderBefore(t *testing.T) {
-	t.Parallel()
-	s, q, id := halfMade(t, "k")
-	late := fmt.Sprintf(`{"id":%q,"tenant":"default","group":"web","on_demand":true,"request_key":"k","phase":"pending",
-		"epoch":1,"rev":1,"writer":"before","created_at":%q,"provider":{},"hashes":{"infra":"","runtime":""}}`, id, time.Now().Format(time.RFC3339Nano))
-	s.put("instance/"+shardID+"/default."+id.StorageKey()+".json", late)
-	if have := q.created("k"); have != id {
-		t.Errorf("made %s, the key names %s", have, id)
-	}
-	q.awaitPhase(id, isRunning)
-	if all := s.onDemand(); len(all) != 1 {
-		t.Errorf("records %+v", all)
-	}
+	simulated(t, func(t *testing.T) {
+		s, q, id := halfMade(t, "k")
+		late := fmt.Sprintf(`{"id":%q,"tenant":"default","group":"web","on_demand":true,"request_key":"k","phase":"pending",
+		"epoch":1,"rev":1,"writer":"before","created_at":%q,"provider":{},"hashes":{"infra":"","runtime":""}}`,
+			id, time.Now().Format(time.RFC3339Nano))
+		s.put("instance/"+shardID+"/default."+id.StorageKey()+".json", late)
+		if have := q.created("k"); have != id {
+			t.Errorf("made %s, the key names %s", have, id)
+		}
+		q.awaitPhase(id, isRunning)
+		if all := s.onDemand(); len(all) != 1 {
+			t.Errorf("records %+v", all)
+		}
+	})
 }
 
 // TestDeleteByKeyOfHalfMade: what was deleted is not made by a creation repeated
 // later, nor by a record that lands later.
 func TestDeleteByKeyOfHalfMade(t *testing.T) {
-	t.Parallel()
-	s, q, id := halfMade(t, "k")
-	if err := q.deleteByKey("k"); err != nil {
-		t.Fatal(err)
-	}
-	if i, err := q.create("k"); err != nil || i.GetId() != string(id) {
-		t.Errorf("created again: %v, %v", i, err)
-	}
-	q.awaitPhase(id, isDeleted)
-	if n := len(s.world.CreateCalls(id)); n != 0 || len(s.living()) != 2 {
-		t.Errorf("%d creates, %v live", n, s.living())
-	}
+	simulated(t, func(t *testing.T) {
+		s, q, id := halfMade(t, "k")
+		if err := q.deleteByKey("k"); err != nil {
+			t.Fatal(err)
+		}
+		if i, err := q.create("k"); err != nil || i.GetId() != string(id) {
+			t.Errorf("created again: %v, %v", i, err)
+		}
+		q.awaitPhase(id, isDeleted)
+		if n := len(s.world.CreateCalls(id)); n != 0 || len(s.living()) != 2 {
+			t.Errorf("%d creates, %v live", n, s.living())
+		}
+	})
 }
 
 // lastTerm is the right to act while no server runs.
@@ -79,79 +82,80 @@ func (s *site) prune(id fleet.InstanceID) {
 
 // TestKeyOutlivesItsInstance: when the record is pruned the key still names it.
 func TestKeyOutlivesItsInstance(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	id := p.created("k")
-	p.awaitPhase(id, isRunning)
-	if err := p.deleteByKey("k"); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitPhase(id, isDeleted)
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	s.prune(id)
-	q := s.start(named("b")).awaitLeading()
-	i, err := q.create("k")
-	if err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted || !i.GetOnDemand() || i.GetGroup() != "web" ||
-		i.GetCreatedAt() == nil {
-		t.Errorf("created again: %v, %v", i, err)
-	}
-	if err := q.deleteByKey("k"); err != nil {
-		t.Errorf("deleted again: %v", err)
-	}
-	refused(t, q.delete(id), codes.NotFound, "no such instance")
-	if n := len(s.onDemand()); n > 0 {
-		t.Errorf("%d records", n)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		id := p.created("k")
+		p.awaitPhase(id, isRunning)
+		if err := p.deleteByKey("k"); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitPhase(id, isDeleted)
+		p.ends()
+		s.prune(id)
+		q := s.start(named("b")).awaitLeading()
+		i, err := q.create("k")
+		if err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted || !i.GetOnDemand() || i.GetGroup() != "web" ||
+			i.GetCreatedAt() == nil {
+			t.Errorf("created again: %v, %v", i, err)
+		}
+		if err := q.deleteByKey("k"); err != nil {
+			t.Errorf("deleted again: %v", err)
+		}
+		refused(t, q.delete(id), codes.NotFound, "no such instance")
+		if n := len(s.onDemand()); n > 0 {
+			t.Errorf("%d records", n)
+		}
+	})
 }
 
 // TestOverrides: what was asked for one instance alone reaches its machine, its
 // files and its status, and no other's.
 func TestOverrides(t *testing.T) {
-	t.Parallel()
-	s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)
-	p := s.start()
-	g := s.inhabit(p)
-	p.awaitSize("web", 1)
-	own := s.living()[0]
-	vars, err := structpb.NewStruct(map[string]any{"level": 1000000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := p.created("k", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType, r.Vars = ptr("large"), vars })
-	g.awaitFile(id, "app.env", "LEVEL=1000000\n")
-	g.awaitFile(own, "app.env", "LEVEL=info\n")
-	spec, _ := s.world.Spec(id)
-	if i, err := p.instance(id); err != nil || i.GetInstanceType() != "large" || spec.InstanceType != "large" {
-		t.Errorf("status %v, %v; made as %q", i, err, spec.InstanceType)
-	}
-	if spec, _ := s.world.Spec(own); spec.InstanceType != "" {
-		t.Errorf("the group's own was made as %q", spec.InstanceType)
-	}
+	simulated(t, func(t *testing.T) {
+		s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)
+		p := s.start()
+		g := s.inhabit(p)
+		p.awaitSize("web", 1)
+		own := s.living()[0]
+		vars, err := structpb.NewStruct(map[string]any{"level": 1000000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := p.created("k", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType, r.Vars = ptr("large"), vars })
+		g.awaitFile(id, "app.env", "LEVEL=1000000\n")
+		g.awaitFile(own, "app.env", "LEVEL=info\n")
+		spec, _ := s.world.Spec(id)
+		if i, err := p.instance(id); err != nil || i.GetInstanceType() != "large" || spec.InstanceType != "large" {
+			t.Errorf("status %v, %v; made as %q", i, err, spec.InstanceType)
+		}
+		if spec, _ := s.world.Spec(own); spec.InstanceType != "" {
+			t.Errorf("the group's own was made as %q", spec.InstanceType)
+		}
+	})
 }
 
 // TestDeleteManaged: a group's own instance is replaced, the new one first.
 func TestDeleteManaged(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	before := s.living()
-	s.world.ForgetCalls()
-	for range 2 { // once is enough
-		if err := p.delete(before[0]); err != nil {
-			t.Fatal(err)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		before := s.living()
+		s.world.ForgetCalls()
+		for range 2 { // once is enough
+			if err := p.delete(before[0]); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	p.awaitPhase(before[0], isDeleted)
-	p.awaitSize("web", 2)
-	if have := s.living(); len(have) != 2 || have[0] != before[1] {
-		t.Errorf("%v live, were %v", have, before)
-	}
-	var order []fake.Op
-	for _, c := range s.world.Calls(fake.OpCreate, fake.OpDelete) {
-		order = append(order, c.Op)
-	}
-	if !slices.Equal(order, []fake.Op{fake.OpCreate, fake.OpDelete}) {
-		t.Errorf("the provider was asked to %v", order)
-	}
+		p.awaitPhase(before[0], isDeleted)
+		p.awaitSize("web", 2)
+		if have := s.living(); len(have) != 2 || have[0] != before[1] {
+			t.Errorf("%v live, were %v", have, before)
+		}
+		var order []fake.Op
+		for _, c := range s.world.Calls(fake.OpCreate, fake.OpDelete) {
+			order = append(order, c.Op)
+		}
+		if !slices.Equal(order, []fake.Op{fake.OpCreate, fake.OpDelete}) {
+			t.Errorf("the provider was asked to %v", order)
+		}
+	})
 }

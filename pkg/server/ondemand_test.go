@@ -74,149 +74,150 @@ func (s *site) failFirst(prefix string, fault objecttest.Fault) {
 // TestOnDemand: an instance that was asked for comes up beside the group's own, who
 // are neither counted with it nor scaled for it, and goes when it is asked to.
 func TestOnDemand(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	own := s.living()
-	i, err := p.create("nightly-7")
-	if err != nil || !i.GetOnDemand() || i.GetPhase() != isPending || i.GetGroup() != "web" || i.GetTenant() != "default" ||
-		i.GetCreatedAt() == nil {
-		t.Fatalf("answered %v, %v", i, err)
-	}
-	id := fleet.InstanceID(i.GetId())
-	if all := s.onDemand(); len(all) != 1 || all[0].ID != id || all[0].RequestKey != "nightly-7" || all[0].Epoch == 0 {
-		t.Errorf("when it was answered the records were %+v", all)
-	}
-	p.awaitPhase(id, isRunning)
-	p.awaitSize("web", 2)
-	again, err := p.create("nightly-7")
-	if err != nil || again.GetId() != string(id) || again.GetPhase() != isRunning {
-		t.Errorf("the same again: %v, %v", again, err)
-	}
-	if have := s.living(); len(have) != 3 {
-		t.Errorf("%v live", have)
-	}
-	other := p.created("")
-	another := p.created("")
-	if other == another || other == id {
-		t.Error("without a key they are one")
-	}
-	p.awaitPhase(other, isRunning)
-	p.awaitPhase(another, isRunning)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		own := s.living()
+		i, err := p.create("nightly-7")
+		if err != nil || !i.GetOnDemand() || i.GetPhase() != isPending || i.GetGroup() != "web" || i.GetTenant() != "default" ||
+			i.GetCreatedAt() == nil {
+			t.Fatalf("answered %v, %v", i, err)
+		}
+		id := fleet.InstanceID(i.GetId())
+		if all := s.onDemand(); len(all) != 1 || all[0].ID != id || all[0].RequestKey != "nightly-7" || all[0].Epoch == 0 {
+			t.Errorf("when it was answered the records were %+v", all)
+		}
+		p.awaitPhase(id, isRunning)
+		p.awaitSize("web", 2)
+		again, err := p.create("nightly-7")
+		if err != nil || again.GetId() != string(id) || again.GetPhase() != isRunning {
+			t.Errorf("the same again: %v, %v", again, err)
+		}
+		if have := s.living(); len(have) != 3 {
+			t.Errorf("%v live", have)
+		}
+		other := p.created("")
+		another := p.created("")
+		if other == another || other == id {
+			t.Error("without a key they are one")
+		}
+		p.awaitPhase(other, isRunning)
+		p.awaitPhase(another, isRunning)
 
-	for _, doomed := range []fleet.InstanceID{other, another} {
-		if err := p.delete(doomed); err != nil {
+		for _, doomed := range []fleet.InstanceID{other, another} {
+			if err := p.delete(doomed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.deleteByKey("nightly-7"); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := p.deleteByKey("nightly-7"); err != nil {
-		t.Fatal(err)
-	}
-	for _, gone := range []fleet.InstanceID{id, other, another} {
-		p.awaitPhase(gone, isDeleted)
-		if err := p.delete(gone); err != nil {
-			t.Errorf("deleted again: %v", err)
+		for _, gone := range []fleet.InstanceID{id, other, another} {
+			p.awaitPhase(gone, isDeleted)
+			if err := p.delete(gone); err != nil {
+				t.Errorf("deleted again: %v", err)
+			}
 		}
-	}
-	if err := p.deleteByKey("nightly-7"); err != nil {
-		t.Errorf("deleted again by its key: %v", err)
-	}
-	if i, err := p.create("nightly-7"); err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted {
-		t.Errorf("created again after its end: %v, %v", i, err)
-	}
-	p.awaitSize("web", 2)
-	if have := s.living(); !slices.Equal(have, own) {
-		t.Errorf("%v live, were %v", have, own)
-	}
+		if err := p.deleteByKey("nightly-7"); err != nil {
+			t.Errorf("deleted again by its key: %v", err)
+		}
+		if i, err := p.create("nightly-7"); err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted {
+			t.Errorf("created again after its end: %v, %v", i, err)
+		}
+		p.awaitSize("web", 2)
+		if have := s.living(); !slices.Equal(have, own) {
+			t.Errorf("%v live, were %v", have, own)
+		}
+	})
 }
 
 // TestOnDemandRefusals: each wrong thing is named, and makes nothing.
 func TestOnDemandRefusals(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	p.created("taken", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("large") })
-	vars := func(v any) func(*nstancev1.CreateInstanceRequest) {
-		return func(r *nstancev1.CreateInstanceRequest) {
-			value, err := structpb.NewValue(v)
-			if err != nil {
-				t.Fatal(err)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		p.created("taken", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("large") })
+		vars := func(v any) func(*nstancev1.CreateInstanceRequest) {
+			return func(r *nstancev1.CreateInstanceRequest) {
+				value, err := structpb.NewValue(v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Vars = &structpb.Struct{Fields: map[string]*structpb.Value{"v": value}}
 			}
-			r.Vars = &structpb.Struct{Fields: map[string]*structpb.Value{"v": value}}
 		}
-	}
-	group := func(name string) func(*nstancev1.CreateInstanceRequest) {
-		return func(r *nstancev1.CreateInstanceRequest) { r.Group = name }
-	}
-	for name, c := range map[string]struct {
-		key   string
-		tweak func(*nstancev1.CreateInstanceRequest)
-		code  codes.Code
-		field string
-		says  string
-	}{
-		"no group":        {tweak: group(""), code: codes.InvalidArgument, field: "group"},
-		"a bad group":     {tweak: group("We b"), code: codes.InvalidArgument, field: "group", says: "We b"},
-		"an absent group": {tweak: group("wbe"), code: codes.NotFound, says: "wbe"},
-		"a path":          {key: "../x", code: codes.InvalidArgument, field: "idempotency_key", says: "../x"},
-		"a long key":      {key: strings.Repeat("k", 129), code: codes.InvalidArgument, field: "idempotency_key"},
-		"null":            {key: "new", tweak: vars(nil), code: codes.InvalidArgument, field: "vars.v", says: "null"},
-		"too much":        {key: "new", tweak: vars(strings.Repeat("x", 70000)), code: codes.InvalidArgument, field: "vars", says: "65536"},
-		"a long type": {key: "new", tweak: func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr(strings.Repeat("x", 999)) },
-			code: codes.InvalidArgument, field: "instance_type"},
-		"another type":  {key: "taken", code: codes.FailedPrecondition, says: "instance_type"},
-		"another group": {key: "taken", tweak: group("wbe"), code: codes.FailedPrecondition, says: "group"},
-		"different vars": {key: "taken", tweak: func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("large"); vars(1)(r) },
-			code: codes.FailedPrecondition, says: "vars"},
-		"a broken request": {key: "broken", code: codes.FailedPrecondition, says: "malformed"},
-	} {
-		s.put("request/"+shardID+"/default.broken.json", "{}")
-		if c.tweak == nil {
-			c.tweak = func(*nstancev1.CreateInstanceRequest) {}
+		group := func(name string) func(*nstancev1.CreateInstanceRequest) {
+			return func(r *nstancev1.CreateInstanceRequest) { r.Group = name }
 		}
-		_, err := p.create(c.key, c.tweak)
-		refused(t, err, c.code, c.says)
-		if f := strings.Join(fields(err), " "); f != c.field {
-			t.Errorf("%s: violations of %q, want %q", name, f, c.field)
+		for name, c := range map[string]struct {
+			key   string
+			tweak func(*nstancev1.CreateInstanceRequest)
+			code  codes.Code
+			field string
+			says  string
+		}{
+			"no group":        {tweak: group(""), code: codes.InvalidArgument, field: "group"},
+			"a bad group":     {tweak: group("We b"), code: codes.InvalidArgument, field: "group", says: "We b"},
+			"an absent group": {tweak: group("wbe"), code: codes.NotFound, says: "wbe"},
+			"a path":          {key: "../x", code: codes.InvalidArgument, field: "idempotency_key", says: "../x"},
+			"a long key":      {key: strings.Repeat("k", 129), code: codes.InvalidArgument, field: "idempotency_key"},
+			"null":            {key: "new", tweak: vars(nil), code: codes.InvalidArgument, field: "vars.v", says: "null"},
+			"too much":        {key: "new", tweak: vars(strings.Repeat("x", 70000)), code: codes.InvalidArgument, field: "vars", says: "65536"},
+			"a long type": {key: "new", tweak: func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr(strings.Repeat("x", 999)) },
+				code: codes.InvalidArgument, field: "instance_type"},
+			"another type":  {key: "taken", code: codes.FailedPrecondition, says: "instance_type"},
+			"another group": {key: "taken", tweak: group("wbe"), code: codes.FailedPrecondition, says: "group"},
+			"different vars": {key: "taken", tweak: func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("large"); vars(1)(r) },
+				code: codes.FailedPrecondition, says: "vars"},
+			"a broken request": {key: "broken", code: codes.FailedPrecondition, says: "malformed"},
+		} {
+			s.put("request/"+shardID+"/default.broken.json", "{}")
+			if c.tweak == nil {
+				c.tweak = func(*nstancev1.CreateInstanceRequest) {}
+			}
+			_, err := p.create(c.key, c.tweak)
+			refused(t, err, c.code, c.says)
+			if f := strings.Join(fields(err), " "); f != c.field {
+				t.Errorf("%s: violations of %q, want %q", name, f, c.field)
+			}
 		}
-	}
-	if n := len(s.onDemand()); n != 1 || len(s.keys("request/")) != 2 {
-		t.Errorf("%d on-demand records, requests %v", n, s.keys("request/"))
-	}
-	absent := newID(t, "knd")
-	refused(t, p.delete(absent), codes.NotFound, "no such instance "+string(absent))
-	refused(t, p.deleteByKey("unheard-of"), codes.NotFound, "unheard-of")
-	refused(t, p.delete("x"), codes.InvalidArgument, "id")
-	refused(t, p.deleteByKey(".x"), codes.InvalidArgument, "idempotency_key")
-	_, err := p.operator("default").DeleteInstance(within(t), &nstancev1.DeleteInstanceRequest{})
-	refused(t, err, codes.InvalidArgument, "id")
+		if n := len(s.onDemand()); n != 1 || len(s.keys("request/")) != 2 {
+			t.Errorf("%d on-demand records, requests %v", n, s.keys("request/"))
+		}
+		absent := newID(t, "knd")
+		refused(t, p.delete(absent), codes.NotFound, "no such instance "+string(absent))
+		refused(t, p.deleteByKey("unheard-of"), codes.NotFound, "unheard-of")
+		refused(t, p.delete("x"), codes.InvalidArgument, "id")
+		refused(t, p.deleteByKey(".x"), codes.InvalidArgument, "idempotency_key")
+		_, err := p.operator("default").DeleteInstance(within(t), &nstancev1.DeleteInstanceRequest{})
+		refused(t, err, codes.InvalidArgument, "id")
+	})
 }
 
 // TestOnDemandOfLeavingGroup: a group that is being deleted makes nothing more.
 func TestOnDemandOfLeavingGroup(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.config["GROUPS"] = `"default": {}`
-	s.replace(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "1h"`)
-	p := s.start()
-	s.populate(p)
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Template: ptr("knd"), Size: ptr(int32(1))}); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitSize("job", 1)
-	if _, err := p.operator("default").DeleteGroup(within(t), &nstancev1.DeleteGroupRequest{Key: "job"}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := p.create("k", func(r *nstancev1.CreateInstanceRequest) { r.Group = "job" })
-	refused(t, err, codes.FailedPrecondition, "job is being deleted")
-	s.put("groups/"+shardID+".jsonc", `{"groups": {"default": {"bad": {"template": "nope"}}}}`)
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	q := s.start(named("b")).awaitLeading()
-	_, err = q.create("k", func(r *nstancev1.CreateInstanceRequest) { r.Group = "bad" })
-	refused(t, err, codes.FailedPrecondition, "bad can't be used", "nope")
-	if n := len(s.keys("request/")); n != 0 {
-		t.Errorf("%d requests", n)
-	}
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.config["GROUPS"] = `"default": {}`
+		s.replace(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "1h"`)
+		p := s.start()
+		s.populate(p)
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Template: ptr("knd"), Size: ptr(int32(1))}); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitSize("job", 1)
+		if _, err := p.operator("default").DeleteGroup(within(t), &nstancev1.DeleteGroupRequest{Key: "job"}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := p.create("k", func(r *nstancev1.CreateInstanceRequest) { r.Group = "job" })
+		refused(t, err, codes.FailedPrecondition, "job is being deleted")
+		s.put("groups/"+shardID+".jsonc", `{"groups": {"default": {"bad": {"template": "nope"}}}}`)
+		p.ends()
+		q := s.start(named("b")).awaitLeading()
+		_, err = q.create("k", func(r *nstancev1.CreateInstanceRequest) { r.Group = "bad" })
+		refused(t, err, codes.FailedPrecondition, "bad can't be used", "nope")
+		if n := len(s.keys("request/")); n != 0 {
+			t.Errorf("%d requests", n)
+		}
+	})
 }
 
 // TestOneKeyIsOneInstance: however often, at however many places and with whatever
@@ -230,8 +231,7 @@ func TestOneKeyIsOneInstance(t *testing.T) {
 		"nothing lost": {}, "the request's reply": {"request/", objecttest.ReplyLost}, "the request": {"request/", objecttest.Dropped},
 		"the record's reply": {"instance/", objecttest.ReplyLost}, "the record": {"instance/", objecttest.Dropped},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		t.Run(name, simulation(func(t *testing.T) {
 			s, p := running(t)
 			if c.prefix != "" {
 				s.failFirst(c.prefix, c.fault)
@@ -260,7 +260,7 @@ func TestOneKeyIsOneInstance(t *testing.T) {
 			if n := len(s.world.CreateCalls(ids[0])); n != 1 || len(s.living()) != 3 {
 				t.Errorf("%d creates, %v live", n, s.living())
 			}
-		})
+		}))
 	}
 }
 
@@ -284,31 +284,27 @@ func halfMade(t *testing.T, key string) (*site, *process, fleet.InstanceID) {
 		answer <- err
 	}()
 	<-arrived
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
+	p.ends()
 	refused(t, <-answer, codes.Unavailable)
 	s.store.Set(nil)
 	if n := len(s.onDemand()); n != 0 {
 		t.Fatalf("%d records", n)
 	}
 	_, id, _ := strings.Cut(s.get("request/"+shardID+"/default."+key+".json"), `"id":"`)
-	q := s.start(named("b")).awaitLeading()
-	if err := s.agents.move(q); err != nil {
-		t.Fatal(err)
-	}
+	q := s.successor()
 	return s, q, fleet.InstanceID(id[:29])
 }
 
 // TestKeyAcrossLeaders: the next leader goes on where the one before ended.
 func TestKeyAcrossLeaders(t *testing.T) {
-	t.Parallel()
-	s, q, id := halfMade(t, "k")
-	if have := q.created("k"); have != id {
-		t.Errorf("made %s, the key names %s", have, id)
-	}
-	q.awaitPhase(id, isRunning)
-	if all := s.onDemand(); len(all) != 1 || len(s.living()) != 3 {
-		t.Errorf("records %v, %v live", all, s.living())
-	}
+	simulated(t, func(t *testing.T) {
+		s, q, id := halfMade(t, "k")
+		if have := q.created("k"); have != id {
+			t.Errorf("made %s, the key names %s", have, id)
+		}
+		q.awaitPhase(id, isRunning)
+		if all := s.onDemand(); len(all) != 1 || len(s.living()) != 3 {
+			t.Errorf("records %v, %v live", all, s.living())
+		}
+	})
 }

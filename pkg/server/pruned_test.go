@@ -16,26 +16,27 @@ import (
 // TestPrunedAgentsCallsAreCheap: its certificate is good, its record is gone,
 // and it calls and calls.
 func TestPrunedAgentsCallsAreCheap(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.putConfig(shardID)
-	p := s.start().awaitLeading()
-	id := newID(t, "knd")
-	var gets atomic.Int64
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if r.Verb == object.VerbGet && strings.Contains(r.Key, id.StorageKey()) {
-			gets.Add(1)
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.putConfig(shardID)
+		p := s.start().awaitLeading()
+		id := newID(t, "knd")
+		var gets atomic.Int64
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbGet && strings.Contains(r.Key, id.StorageKey()) {
+				gets.Add(1)
+			}
+			return objecttest.Outcome{}
+		})
+		conn := s.dial(p.agentAddr(), issue(t, s.trust().CA, pki.RoleAgent, "default", id, time.Hour))
+		for range 50 {
+			_, err := nstancev1.NewAgentServiceClient(conn).SubmitPublicKeys(within(t), &nstancev1.SubmitPublicKeysRequest{})
+			if !rpc.Revoked(err) {
+				t.Fatalf("answered %v, want that the certificate is revoked", err)
+			}
 		}
-		return objecttest.Outcome{}
+		if n := gets.Load(); n != 1 {
+			t.Errorf("the store was asked %d times by 50 calls, want once", n)
+		}
 	})
-	conn := s.dial(p.agentAddr(), issue(t, s.trust().CA, pki.RoleAgent, "default", id, time.Hour))
-	for range 50 {
-		_, err := nstancev1.NewAgentServiceClient(conn).SubmitPublicKeys(within(t), &nstancev1.SubmitPublicKeysRequest{})
-		if !rpc.Revoked(err) {
-			t.Fatalf("answered %v, want that the certificate is revoked", err)
-		}
-	}
-	if n := gets.Load(); n != 1 {
-		t.Errorf("the store was asked %d times by 50 calls, want once", n)
-	}
 }

@@ -44,264 +44,255 @@ func (s *site) awaitEmpty(tenant, group string) {
 // TestRefreshRemovesAGroup: a group that static config does not name any more is
 // emptied, with drains; one that has an entry of its own lives on.
 func TestRefreshRemovesAGroup(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.config["GROUPS"] = `"default": {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t, with("GROUPS", `"default": {
 		"web": { "template": "knd", "size": 2 }, "plain": { "template": "knd", "size": 2, "drain_timeout": "1h" },
-		"own": { "template": "knd", "size": 1, "vars": { "own": true } } }`
-	s.putConfig(shardID)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 2)
-	p.awaitSize("plain", 2)
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "own", Size: ptr(int32(2))}); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitSize("own", 2)
-	kept := append(s.belonging("default", "web"), s.belonging("default", "own")...)
+		"own": { "template": "knd", "size": 1, "vars": { "own": true } } }`))
+		p.awaitSize("plain", 2)
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "own", Size: ptr(int32(2))}); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitSize("own", 2)
+		kept := append(s.belonging("default", "web"), s.belonging("default", "own")...)
 
-	s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 2 } }`
-	s.putConfig(shardID)
-	p.refreshes(updated)
-	s.awaitEmpty("default", "plain") // by the server's default drain timeout, 0: its own went with it
-	own := s.mustGroup(p, "own")
-	if own.GetIsStatic() || own.GetTemplate() != "knd" || own.GetSize() != 2 || !own.GetVars().GetFields()["own"].GetBoolValue() {
-		t.Errorf("own is %v", own)
-	}
-	p.awaitSize("own", 2)
-	if have := append(s.belonging("default", "web"), s.belonging("default", "own")...); !slices.Equal(have, kept) {
-		t.Errorf("%v live, were %v", have, kept)
-	}
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "own", Size: ptr(int32(1))}); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitSize("own", 1)
+		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 2 } }`
+		s.putConfig(shardID)
+		p.refreshes(updated)
+		s.awaitEmpty("default", "plain") // by the server's default drain timeout, 0: its own went with it
+		own := s.mustGroup(p, "own")
+		if own.GetIsStatic() || own.GetTemplate() != "knd" || own.GetSize() != 2 || !own.GetVars().GetFields()["own"].GetBoolValue() {
+			t.Errorf("own is %v", own)
+		}
+		p.awaitSize("own", 2)
+		if have := append(s.belonging("default", "web"), s.belonging("default", "own")...); !slices.Equal(have, kept) {
+			t.Errorf("%v live, were %v", have, kept)
+		}
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "own", Size: ptr(int32(1))}); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitSize("own", 1)
+	})
 }
 
 // TestRefreshEndsTheTrouble: who begins to watch is not told of a problem with a
 // group that is no more.
 func TestRefreshEndsTheTrouble(t *testing.T) {
-	t.Parallel()
-	s := cloudy(t, `"web": { "template": "knd", "size": 0 },
+	simulated(t, func(t *testing.T) {
+		s := cloudy(t, `"web": { "template": "knd", "size": 0 },
 		"lost": { "template": "knd", "size": 1, "args": { "ImageId": "{{ .Image.lost }}" } }`)
-	p := s.start().awaitLeading()
-	p.trouble("lost", "images.lost")
-	ofLost := func(e *nstancev1.WatchErrorsResponse) bool { return e.GetGroup() == "lost" }
-	p.watchErrors("default").next("it is told", ofLost)
-	s.replace(`"lost": { "template": "knd", "size": 1,`, `"other": { "template": "knd", "size": 0,`)
-	p.refreshes(updated)
-	if told := p.watchErrors("default").quiet(); slices.ContainsFunc(told, ofLost) {
-		t.Errorf("told: %v", told)
-	}
+		p := s.start().awaitLeading()
+		p.trouble("lost", "images.lost")
+		ofLost := func(e *nstancev1.WatchErrorsResponse) bool { return e.GetGroup() == "lost" }
+		p.watchErrors("default").next("it is told", ofLost)
+		s.replace(`"lost": { "template": "knd", "size": 1,`, `"other": { "template": "knd", "size": 0,`)
+		p.refreshes(updated)
+		if told := p.watchErrors("default").quiet(); slices.ContainsFunc(told, ofLost) {
+			t.Errorf("told: %v", told)
+		}
+	})
 }
 
 // TestRefreshDrains: the machines of a group that is removed are drained first.
 func TestRefreshDrains(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 2)
-	machines := s.living()
-	s.config["GROUPS"] = `"default": { "other": { "template": "knd", "size": 0 } }`
-	s.put(configAt, strings.Replace(s.text(), `"default_drain_timeout": "0s"`, `"default_drain_timeout": "1h"`, 1))
-	p.refreshes(updated)
-	for _, id := range machines {
-		p.awaitPhase(id, nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING)
-	}
-	if have := s.living(); !slices.Equal(have, machines) {
-		t.Errorf("%v live while they drain, were %v", have, machines)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		machines := s.living()
+		s.config["GROUPS"] = `"default": { "other": { "template": "knd", "size": 0 } }`
+		s.put(configAt, strings.Replace(s.text(), `"default_drain_timeout": "0s"`, `"default_drain_timeout": "1h"`, 1))
+		p.refreshes(updated)
+		for _, id := range machines {
+			p.awaitPhase(id, nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING)
+		}
+		if have := s.living(); !slices.Equal(have, machines) {
+			t.Errorf("%v live while they drain, were %v", have, machines)
+		}
+	})
 }
 
 // TestRefreshRemovesATenant: what it had goes, groups that came through the API
 // included, since nobody could delete them later.
 func TestRefreshRemovesATenant(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } },
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } },
 		"prod": { "web": { "template": "knd", "size": 1 }, "api": { "template": "knd", "size": 1 } }`
-	s.putConfig(shardID)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 1)
-	prod := p.operator("prod")
-	for key, template := range map[string]*string{"batch": ptr("knd"), "api": nil} { // one of its own, one with an entry
-		if _, err := prod.UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: key, Template: template, Size: ptr(int32(2))}); err != nil {
-			t.Fatal(err)
+		s.putConfig(shardID)
+		p := s.start()
+		s.populate(p)
+		p.awaitSize("web", 1)
+		prod := p.operator("prod")
+		for key, template := range map[string]*string{"batch": ptr("knd"), "api": nil} { // one of its own, one with an entry
+			if _, err := prod.UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: key, Template: template, Size: ptr(int32(2))}); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	eventually(t, "tenant prod has five", func() error {
-		if n := len(s.living()); n != 6 {
-			return fmt.Errorf("%d live", n)
+		eventually(t, "tenant prod has five", func() error {
+			if n := len(s.living()); n != 6 {
+				return fmt.Errorf("%d live", n)
+			}
+			return nil
+		})
+		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } }`
+		s.put(configAt, strings.Replace(s.text(), `"tenants": { "prod": {} },`, ``, 1))
+		p.refreshes(updated)
+		for _, group := range []string{"web", "api", "batch"} {
+			s.awaitEmpty("prod", group)
 		}
-		return nil
+		eventually(t, "their entries are forgotten", func() error {
+			if text := s.get(groupsAt); strings.Contains(text, "prod") {
+				return fmt.Errorf("stored: %s", text)
+			}
+			return nil
+		})
+		p.awaitSize("web", 1)
 	})
-	s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } }`
-	s.put(configAt, strings.Replace(s.text(), `"tenants": { "prod": {} },`, ``, 1))
-	p.refreshes(updated)
-	for _, group := range []string{"web", "api", "batch"} {
-		s.awaitEmpty("prod", group)
-	}
-	eventually(t, "their entries are forgotten", func() error {
-		if text := s.get(groupsAt); strings.Contains(text, "prod") {
-			return fmt.Errorf("stored: %s", text)
-		}
-		return nil
-	})
-	p.awaitSize("web", 1)
 }
 
 // TestRefreshDisablesAGroup: a group from the API whose template is gone is left
 // as it is and says so; nobody else notices.
 func TestRefreshDisablesAGroup(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	spare := `"spare": { "kind": "spr", "arch": "amd64", "subnet_pool": "workers" },`
-	with := func(extra string) string {
-		return strings.Replace(s.text(), `"templates": {`, `"templates": { `+extra, 1)
-	}
-	s.put(configAt, with(spare))
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 2)
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "batch", Template: ptr("spare"), Size: ptr(int32(1))}); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitSize("batch", 1)
-	machines := s.living()
-	s.world.ForgetCalls()
-	s.put(configAt, strings.Replace(with(""), `"size": 2`, `"size": 3`, 1))
-	p.refreshes(updated)
-	p.awaitSize("web", 3)
-	if g := s.mustGroup(p, "batch"); !strings.Contains(condition(g, "Disabled").GetMessage(), "spare") {
-		t.Errorf("batch is %v", g)
-	}
-	p.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
-		return e.GetReason() == leader.ReasonGroups && strings.Contains(e.GetMessage(), "groups.default.batch.template")
-	})
-	for _, id := range machines {
-		if !slices.Contains(s.living(), id) {
-			t.Errorf("%s is gone", id)
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		spare := `"spare": { "kind": "spr", "arch": "amd64", "subnet_pool": "workers" },`
+		with := func(extra string) string {
+			return strings.Replace(s.text(), `"templates": {`, `"templates": { `+extra, 1)
 		}
-	}
-	s.put(configAt, with(spare))
-	p.refreshes(updated)
-	p.awaitSize("batch", 1)
-	if g := s.mustGroup(p, "batch"); condition(g, "Disabled") != nil {
-		t.Errorf("batch is %v", g)
-	}
+		s.put(configAt, with(spare))
+		p := s.start()
+		s.populate(p)
+		p.awaitSize("web", 2)
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "batch", Template: ptr("spare"), Size: ptr(int32(1))}); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitSize("batch", 1)
+		machines := s.living()
+		s.world.ForgetCalls()
+		s.put(configAt, strings.Replace(with(""), `"size": 2`, `"size": 3`, 1))
+		p.refreshes(updated)
+		p.awaitSize("web", 3)
+		if g := s.mustGroup(p, "batch"); !strings.Contains(condition(g, "Disabled").GetMessage(), "spare") {
+			t.Errorf("batch is %v", g)
+		}
+		p.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
+			return e.GetReason() == leader.ReasonGroups && strings.Contains(e.GetMessage(), "groups.default.batch.template")
+		})
+		for _, id := range machines {
+			if !slices.Contains(s.living(), id) {
+				t.Errorf("%s is gone", id)
+			}
+		}
+		s.put(configAt, with(spare))
+		p.refreshes(updated)
+		p.awaitSize("batch", 1)
+		if g := s.mustGroup(p, "batch"); condition(g, "Disabled") != nil {
+			t.Errorf("batch is %v", g)
+		}
+	})
 }
 
 // TestRefreshWithUnreadableGroups: while it is not known which groups would live
 // on, nothing changes.
 func TestRefreshWithUnreadableGroups(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	s.put(groupsAt, `{ "groups": [`)
-	lease := func() string {
-		return strings.Replace(s.text(), `"renew_interval": "1s", "lease_duration": "10s"`,
-			`"renew_interval": "500ms", "lease_duration": "2s"`, 1)
-	}
-	first := s.get(configAt)
-	s.put(configAt, lease())
-	q := s.start(named("b")).awaitLeading()
-	if err := s.agents.move(q); err != nil {
-		t.Fatal(err)
-	}
-	before := q.configStatus()
-	s.put(configAt, strings.Replace(lease(), `"size": 2`, `"size": 1`, 1))
-	_, err := q.refresh()
-	refused(t, err, codes.FailedPrecondition, "can't be read")
-	if after := q.configStatus(); !proto.Equal(after, before) || s.accepted() != first {
-		t.Errorf("status went from %v to %v", before, after)
-	}
-	// What runs is kept as accepted as soon as that is known.
-	s.put(groupsAt, `{ "groups": {} }`)
-	eventually(t, "the config that runs is kept", func() error {
-		if s.accepted() != lease() {
-			return fmt.Errorf("it is not")
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		p.ends()
+		s.put(groupsAt, `{ "groups": [`)
+		lease := func() string {
+			return strings.Replace(s.text(), `"renew_interval": "1s", "lease_duration": "10s"`,
+				`"renew_interval": "500ms", "lease_duration": "2s"`, 1)
 		}
-		return nil
+		first := s.get(configAt)
+		s.put(configAt, lease())
+		q := s.successor()
+		before := q.configStatus()
+		s.put(configAt, strings.Replace(lease(), `"size": 2`, `"size": 1`, 1))
+		_, err := q.refresh()
+		refused(t, err, codes.FailedPrecondition, "can't be read")
+		if after := q.configStatus(); !proto.Equal(after, before) || s.accepted() != first {
+			t.Errorf("status went from %v to %v", before, after)
+		}
+		// What runs is kept as accepted as soon as that is known.
+		s.put(groupsAt, `{ "groups": {} }`)
+		eventually(t, "the config that runs is kept", func() error {
+			if s.accepted() != lease() {
+				return fmt.Errorf("it is not")
+			}
+			return nil
+		})
+		q.refreshes(updated)
+		q.awaitSize("web", 1)
 	})
-	q.refreshes(updated)
-	q.awaitSize("web", 1)
 }
 
 // TestEditDuringRefresh: a change of a group that was made for the old config is
 // not lost: it comes before, or is judged by the new one.
 func TestEditDuringRefresh(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	arrived := make(chan struct{}, 1)
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if r.Verb == object.VerbPut && r.Key == appliedAt {
-			arrived <- struct{}{}
-			return objecttest.Outcome{Latency: 200 * time.Millisecond}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		arrived := make(chan struct{}, 1)
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbPut && r.Key == appliedAt {
+				arrived <- struct{}{}
+				return objecttest.Outcome{Latency: 200 * time.Millisecond}
+			}
+			return objecttest.Outcome{}
+		})
+		s.config["GROUPS"] = `"default": { "other": { "template": "knd", "size": 0 } }`
+		s.putConfig(shardID)
+		client, answer := p.operator("default"), make(chan error, 1)
+		go func() {
+			_, err := client.RefreshConfig(within(t), &nstancev1.RefreshConfigRequest{})
+			answer <- err
+		}()
+		<-arrived
+		_, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))})
+		refused(t, err, codes.NotFound, "web")
+		if err := <-answer; err != nil {
+			t.Fatal(err)
 		}
-		return objecttest.Outcome{}
+		s.awaitEmpty("default", "web")
 	})
-	s.config["GROUPS"] = `"default": { "other": { "template": "knd", "size": 0 } }`
-	s.putConfig(shardID)
-	client, answer := p.operator("default"), make(chan error, 1)
-	go func() {
-		_, err := client.RefreshConfig(within(t), &nstancev1.RefreshConfigRequest{})
-		answer <- err
-	}()
-	<-arrived
-	_, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))})
-	refused(t, err, codes.NotFound, "web")
-	if err := <-answer; err != nil {
-		t.Fatal(err)
-	}
-	s.awaitEmpty("default", "web")
 }
 
 // TestStandbyTakesOverAnInvalidConfig: the config turns invalid while a standby
 // waits. It runs what was accepted last, says so, and changes no machine.
 func TestStandbyTakesOverAnInvalidConfig(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	q := s.start(named("b"))
-	q.awaitPeer()
-	s.replace(`"size": 2`, `"size": 1`)
-	p.refreshes(updated) // what the standby was started on is older than what was accepted
-	p.awaitSize("web", 1)
-	good, machines, group, records := s.get(configAt), s.living(), s.mustGroup(p, "web"), hashes(s)
-	s.replace(`"size": 2`, `"size": 9, "instance_type": "huge"`, `"subnet_pool": "workers"`, `"subnet_pool": "wrkers"`)
-	s.world.ForgetCalls()
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	q.awaitLeading()
-	if err := s.agents.move(q); err != nil {
-		t.Fatal(err)
-	}
-	q.awaitSize("web", 1)
-	if after := s.mustGroup(q, "web"); after.GetEtag() != group.GetEtag() {
-		t.Errorf("the group went from %v to %v", group, after)
-	}
-	if have := hashes(s); !slices.Equal(have, records) {
-		t.Errorf("hashes went from %v to %v", records, have)
-	}
-	if calls := append(s.world.Calls(fake.OpCreate), s.world.Calls(fake.OpDelete)...); len(calls) > 0 || !slices.Equal(s.living(), machines) {
-		t.Errorf("%v live, were %v: %v", s.living(), machines, calls)
-	}
-	q.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == leader.ReasonConfig })
-	if st := q.configStatus(); !st.GetRunningApplied() || len(st.GetViolations()) == 0 || s.accepted() != good {
-		t.Errorf("status: %v", st)
-	}
-	_, err := q.refresh()
-	refused(t, err, codes.InvalidArgument)
-	s.put(configAt, good)
-	q.refreshes(updated)
-	if st := q.configStatus(); st.GetRunningApplied() {
-		t.Errorf("status when mended: %v", st)
-	}
-	q.awaitSize("web", 1)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		q := s.start(named("b"))
+		q.awaitPeer()
+		s.replace(`"size": 2`, `"size": 1`)
+		p.refreshes(updated) // what the standby was started on is older than what was accepted
+		p.awaitSize("web", 1)
+		good, machines, group, records := s.get(configAt), s.living(), s.mustGroup(p, "web"), hashes(s)
+		s.replace(`"size": 2`, `"size": 9, "instance_type": "huge"`, `"subnet_pool": "workers"`, `"subnet_pool": "wrkers"`)
+		s.world.ForgetCalls()
+		p.ends()
+		q.awaitLeading()
+		q.takesAgents()
+		q.awaitSize("web", 1)
+		if after := s.mustGroup(q, "web"); after.GetEtag() != group.GetEtag() {
+			t.Errorf("the group went from %v to %v", group, after)
+		}
+		if have := hashes(s); !slices.Equal(have, records) {
+			t.Errorf("hashes went from %v to %v", records, have)
+		}
+		if calls := append(s.world.Calls(fake.OpCreate), s.world.Calls(fake.OpDelete)...); len(calls) > 0 || !slices.Equal(s.living(), machines) {
+			t.Errorf("%v live, were %v: %v", s.living(), machines, calls)
+		}
+		q.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == leader.ReasonConfig })
+		if st := q.configStatus(); !st.GetRunningApplied() || len(st.GetViolations()) == 0 || s.accepted() != good {
+			t.Errorf("status: %v", st)
+		}
+		_, err := q.refresh()
+		refused(t, err, codes.InvalidArgument)
+		s.put(configAt, good)
+		q.refreshes(updated)
+		if st := q.configStatus(); st.GetRunningApplied() {
+			t.Errorf("status when mended: %v", st)
+		}
+		q.awaitSize("web", 1)
+	})
 }
 
 // hashes are those of all instances that are not deleted.
@@ -317,39 +308,40 @@ func hashes(s *site) (all []string) {
 // TestInvalidConfigIsLookedAt: as long as it lasts it is told; it is over when
 // config/ is again what runs, and a mended one that is another waits for a refresh.
 func TestInvalidConfigIsLookedAt(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	p := s.start(func(c *server.Config) { c.Times.ConfigLook = 20 * time.Millisecond })
-	s.populate(p)
-	p.awaitSize("web", 2)
-	good := s.get(configAt)
-	s.put(configAt, "{")
-	_, err := p.refresh()
-	refused(t, err, codes.InvalidArgument)
-	told := p.watchErrors("default")
-	for range 3 {
-		told.next("it is told again", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == leader.ReasonConfig })
-	}
-	says := func(what string, ok func(*nstancev1.GetConfigStatusResponse) bool) {
-		t.Helper()
-		eventually(t, what, func() error {
-			if st := p.configStatus(); !ok(st) {
-				return fmt.Errorf("status: %v", st)
-			}
-			return nil
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		p := s.start(func(c *server.Config) { c.Times.ConfigLook = 20 * time.Millisecond })
+		s.populate(p)
+		p.awaitSize("web", 2)
+		good := s.get(configAt)
+		s.put(configAt, "{")
+		_, err := p.refresh()
+		refused(t, err, codes.InvalidArgument)
+		told := p.watchErrors("default")
+		for range 3 {
+			told.next("it is told again", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == leader.ReasonConfig })
+		}
+		says := func(what string, ok func(*nstancev1.GetConfigStatusResponse) bool) {
+			t.Helper()
+			eventually(t, what, func() error {
+				if st := p.configStatus(); !ok(st) {
+					return fmt.Errorf("status: %v", st)
+				}
+				return nil
+			})
+		}
+		s.replace(`"size": 2`, `"size": 1`)
+		says("it waits for a refresh", func(st *nstancev1.GetConfigStatusResponse) bool {
+			return st.GetRunningApplied() && len(st.GetViolations()) == 1 &&
+				strings.Contains(st.GetViolations()[0].GetDescription(), "waits for a refresh")
 		})
-	}
-	s.replace(`"size": 2`, `"size": 1`)
-	says("it waits for a refresh", func(st *nstancev1.GetConfigStatusResponse) bool {
-		return st.GetRunningApplied() && len(st.GetViolations()) == 1 &&
-			strings.Contains(st.GetViolations()[0].GetDescription(), "waits for a refresh")
+		if g := s.mustGroup(p, "web"); g.GetSize() != 2 {
+			t.Errorf("web is %v before anybody asked", g)
+		}
+		s.put(configAt, good)
+		says("it is over", func(st *nstancev1.GetConfigStatusResponse) bool {
+			return !st.GetRunningApplied() && len(st.GetViolations()) == 0
+		})
+		p.refreshes(unchanged)
 	})
-	if g := s.mustGroup(p, "web"); g.GetSize() != 2 {
-		t.Errorf("web is %v before anybody asked", g)
-	}
-	s.put(configAt, good)
-	says("it is over", func(st *nstancev1.GetConfigStatusResponse) bool {
-		return !st.GetRunningApplied() && len(st.GetViolations()) == 0
-	})
-	p.refreshes(unchanged)
 }

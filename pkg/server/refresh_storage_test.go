@@ -25,14 +25,8 @@ func TestRefreshWithoutStorage(t *testing.T) {
 		"applied is not readable": {"applied/", object.VerbGet},
 		"applied is not writable": {"applied/", object.VerbPut},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t)
-			s.config["MORE"] = `"request_timeout": "300ms",`
-			s.putConfig(shardID)
-			p := s.start()
-			s.populate(p)
-			p.awaitSize("web", 2)
+		t.Run(name, simulation(func(t *testing.T) {
+			s, p := running(t, with("MORE", `"request_timeout": "300ms",`))
 			before := p.configStatus()
 			s.replace(`"size": 2`, `"size": 1`)
 			s.store.Set(func(r objecttest.Request) objecttest.Outcome {
@@ -52,80 +46,71 @@ func TestRefreshWithoutStorage(t *testing.T) {
 			s.store.Set(nil)
 			p.refreshes(updated)
 			p.awaitSize("web", 1)
-		})
+		}))
 	}
 }
 
 // TestRefreshUnfenced: a leader that can't prove that it still leads has kept the
 // config, but neither runs it nor says so.
 func TestRefreshUnfenced(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.config["MORE"] = `"request_timeout": "300ms",`
-	s.putConfig(shardID)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 2)
-	p.written()
-	before := p.configStatus()
-	s.replace(`"size": 2`, `"size": 1`)
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if strings.HasPrefix(r.Key, "leader/") && r.Verb == object.VerbPut {
-			return objecttest.Outcome{Fault: objecttest.Dropped}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t, with("MORE", `"request_timeout": "300ms",`))
+		p.written()
+		before := p.configStatus()
+		s.replace(`"size": 2`, `"size": 1`)
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if strings.HasPrefix(r.Key, "leader/") && r.Verb == object.VerbPut {
+				return objecttest.Outcome{Fault: objecttest.Dropped}
+			}
+			return objecttest.Outcome{}
+		})
+		time.Sleep(150 * time.Millisecond) // more than the fence window
+		_, err := p.refresh()
+		refused(t, err, codes.Unavailable)
+		if st := p.configStatus(); !proto.Equal(st, before) {
+			t.Errorf("status went from %v to %v", before, st)
 		}
-		return objecttest.Outcome{}
+		s.store.Set(nil)
+		p.refreshes(updated)
+		p.awaitSize("web", 1)
 	})
-	time.Sleep(150 * time.Millisecond) // more than the fence window
-	_, err := p.refresh()
-	refused(t, err, codes.Unavailable)
-	if st := p.configStatus(); !proto.Equal(st, before) {
-		t.Errorf("status went from %v to %v", before, st)
-	}
-	s.store.Set(nil)
-	p.refreshes(updated)
-	p.awaitSize("web", 1)
 }
 
 // TestRefreshTakenBack: a config that was kept but never ran is not the one that
 // was accepted last any more when the one that runs is back in its place.
 func TestRefreshTakenBack(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.config["MORE"] = `"request_timeout": "300ms",`
-	s.putConfig(shardID)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 2)
-	p.written()
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if strings.HasPrefix(r.Key, "leader/") && r.Verb == object.VerbPut {
-			return objecttest.Outcome{Fault: objecttest.Dropped}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t, with("MORE", `"request_timeout": "300ms",`))
+		p.written()
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if strings.HasPrefix(r.Key, "leader/") && r.Verb == object.VerbPut {
+				return objecttest.Outcome{Fault: objecttest.Dropped}
+			}
+			return objecttest.Outcome{}
+		})
+		time.Sleep(150 * time.Millisecond) // more than the fence window
+		good := s.get(configAt)
+		s.replace(`"size": 2`, `"size": 1`)
+		_, err := p.refresh()
+		refused(t, err, codes.Unavailable)
+		if s.accepted() == good {
+			t.Fatal("it was not kept")
 		}
-		return objecttest.Outcome{}
+		s.store.Set(nil)
+		s.put(configAt, good)
+		eventually(t, "the refresh is answered", func() error { _, err := p.refresh(); return err })
+		if s.accepted() != good {
+			t.Error("who takes over on a broken config would run what was taken back")
+		}
+		p.awaitSize("web", 2)
 	})
-	time.Sleep(150 * time.Millisecond) // more than the fence window
-	good := s.get(configAt)
-	s.replace(`"size": 2`, `"size": 1`)
-	_, err := p.refresh()
-	refused(t, err, codes.Unavailable)
-	if s.accepted() == good {
-		t.Fatal("it was not kept")
-	}
-	s.store.Set(nil)
-	s.put(configAt, good)
-	eventually(t, "the refresh is answered", func() error { _, err := p.refresh(); return err })
-	if s.accepted() != good {
-		t.Error("who takes over on a broken config would run what was taken back")
-	}
-	p.awaitSize("web", 2)
 }
 
 // TestRefreshLostReplies loses the store's reply to the write of applied/, once
 // applied and once not.
 func TestRefreshLostReplies(t *testing.T) {
 	for name, fault := range map[string]objecttest.Fault{"applied": objecttest.ReplyLost, "not applied": objecttest.Dropped} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		t.Run(name, simulation(func(t *testing.T) {
 			s, p := running(t)
 			var struck atomic.Bool
 			s.store.Set(func(r objecttest.Request) objecttest.Outcome {
@@ -140,67 +125,67 @@ func TestRefreshLostReplies(t *testing.T) {
 				t.Error("the accepted config was not kept")
 			}
 			p.awaitSize("web", 1)
-		})
+		}))
 	}
 }
 
 // TestRefreshOrder: the config is kept before it runs.
 func TestRefreshOrder(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	var early atomic.Bool
-	client := p.operator("default")
-	list := func() (*nstancev1.ListGroupsResponse, error) {
-		return client.ListGroups(within(t), &nstancev1.ListGroupsRequest{})
-	}
-	if _, err := list(); err != nil { // its record is read now: the store serves nothing else while the plan asks
-		t.Fatal(err)
-	}
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "applied/") {
-			resp, err := list()
-			early.Store(err != nil || resp.GetGroups()[0].GetSize() != 2)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		arrived := make(chan struct{}, 1)
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "applied/") {
+				arrived <- struct{}{}
+				return objecttest.Outcome{Latency: 200 * time.Millisecond}
+			}
+			return objecttest.Outcome{}
+		})
+		s.replace(`"size": 2`, `"size": 1`)
+		go func() {
+			<-arrived
+			time.Sleep(100 * time.Millisecond)
+			if g, err := p.group("web"); err != nil || g.GetSize() != 2 {
+				t.Errorf("before it was kept web is %v, %v", g, err)
+			}
+		}()
+		p.refreshes(updated)
+		if g := s.mustGroup(p, "web"); g.GetSize() != 1 {
+			t.Errorf("once it was kept web is %v", g)
 		}
-		return objecttest.Outcome{}
 	})
-	s.replace(`"size": 2`, `"size": 1`)
-	p.refreshes(updated)
-	if early.Load() {
-		t.Error("it ran before it was kept")
-	}
 }
 
 // TestRefreshDuringTheEndOfATerm: nothing is acknowledged.
 func TestRefreshDuringTheEndOfATerm(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	s.replace(`"size": 2`, `"size": 1`)
-	arrived := make(chan struct{}, 1)
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "applied/") {
-			select {
-			case arrived <- struct{}{}:
-			default:
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		s.replace(`"size": 2`, `"size": 1`)
+		arrived := make(chan struct{}, 1)
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "applied/") {
+				select {
+				case arrived <- struct{}{}:
+				default:
+				}
+				return objecttest.Outcome{Fault: objecttest.Hung}
 			}
-			return objecttest.Outcome{Fault: objecttest.Hung}
+			return objecttest.Outcome{}
+		})
+		answers := make(chan error, 2)
+		for range cap(answers) {
+			client := p.operator("default")
+			go func() {
+				_, err := client.RefreshConfig(context.Background(), &nstancev1.RefreshConfigRequest{})
+				answers <- err
+			}()
 		}
-		return objecttest.Outcome{}
+		<-arrived
+		p.ends()
+		for range cap(answers) {
+			if err := <-answers; status.Code(err) != codes.Unavailable {
+				t.Errorf("answered %v", err)
+			}
+		}
 	})
-	answers := make(chan error, 2)
-	for range cap(answers) {
-		client := p.operator("default")
-		go func() {
-			_, err := client.RefreshConfig(context.Background(), &nstancev1.RefreshConfigRequest{})
-			answers <- err
-		}()
-	}
-	<-arrived
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	for range cap(answers) {
-		if err := <-answers; status.Code(err) != codes.Unavailable {
-			t.Errorf("answered %v", err)
-		}
-	}
 }

@@ -40,7 +40,7 @@ func (p *process) refreshes(want nstancev1.RefreshOutcome) *nstancev1.RefreshCon
 
 func (p *process) configStatus() *nstancev1.GetConfigStatusResponse {
 	p.t.Helper()
-	resp, err := p.operator("default").GetConfigStatus(within(p.t), &nstancev1.GetConfigStatusRequest{})
+	resp, err := p.viewer().GetConfigStatus(within(p.t), &nstancev1.GetConfigStatusRequest{})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -57,65 +57,72 @@ func (s *site) replace(pairs ...string) {
 	s.put(configAt, text)
 }
 
+// replaced is replace, for running.
+func replaced(pairs ...string) func(*site) {
+	return func(s *site) { s.replace(pairs...) }
+}
+
 func TestRefreshUpdates(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	before, machines := p.configStatus(), s.living()
-	s.world.ForgetCalls()
-	s.replace(`{ "n": 1 }`, `{ "n": 2 }`, `"size": 2`, `"size": 3`, `"lease_duration": "10s"`, `"lease_duration": "12s"`)
-	resp := p.refreshes(updated)
-	after := p.configStatus()
-	if resp.GetEtag() == before.GetEtag() || resp.GetEtag() != after.GetEtag() || len(resp.GetRestartRequired()) > 0 ||
-		after.GetRunningApplied() {
-		t.Errorf("answered %v, status %v, before %v", resp, after, before)
-	}
-	if s.accepted() != s.get(configAt) {
-		t.Error("the accepted config was not kept")
-	}
-	p.awaitSize("web", 3)
-	if g, err := p.group("web"); err != nil || g.GetVars().GetFields()["n"].GetNumberValue() != 2 {
-		t.Errorf("web is %v, %v", g, err)
-	}
-	for _, id := range machines { // streams survive, and vars rotate nobody
-		if i, err := p.instance(id); err != nil || !i.GetConnected() {
-			t.Errorf("%s is %v, %v", id, i, err)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		before, machines := p.configStatus(), s.living()
+		s.world.ForgetCalls()
+		s.replace(`{ "n": 1 }`, `{ "n": 2 }`, `"size": 2`, `"size": 3`, `"lease_duration": "10s"`, `"lease_duration": "12s"`)
+		resp := p.refreshes(updated)
+		after := p.configStatus()
+		if resp.GetEtag() == before.GetEtag() || resp.GetEtag() != after.GetEtag() || len(resp.GetRestartRequired()) > 0 ||
+			after.GetRunningApplied() {
+			t.Errorf("answered %v, status %v, before %v", resp, after, before)
 		}
-		if err := s.agents.of(id).stream.Send(&nstancev1.ReportHealthRequest{Sequence: 2, Version: "test"}); err != nil {
-			t.Errorf("the stream of %s: %v", id, err)
+		if s.accepted() != s.get(configAt) {
+			t.Error("the accepted config was not kept")
 		}
-	}
-	if have := s.living(); !slices.Equal(have[:2], machines) || len(s.world.Calls(fake.OpDelete)) > 0 {
-		t.Errorf("%v live, were %v", have, machines)
-	}
-	eventually(t, "others are told of the new lease", func() error {
-		if r := s.leader(); r.LeaseDuration != 12*time.Second {
-			return fmt.Errorf("the record says %s", r.LeaseDuration)
+		p.awaitSize("web", 3)
+		if g, err := p.group("web"); err != nil || g.GetVars().GetFields()["n"].GetNumberValue() != 2 {
+			t.Errorf("web is %v, %v", g, err)
 		}
-		return nil
+		for _, id := range machines { // streams survive, and vars rotate nobody
+			if i, err := p.instance(id); err != nil || !i.GetConnected() {
+				t.Errorf("%s is %v, %v", id, i, err)
+			}
+			if err := s.agents.of(id).stream.Send(&nstancev1.ReportHealthRequest{Sequence: 2, Version: "test"}); err != nil {
+				t.Errorf("the stream of %s: %v", id, err)
+			}
+		}
+		if have := s.living(); !slices.Equal(have[:2], machines) || len(s.world.Calls(fake.OpDelete)) > 0 {
+			t.Errorf("%v live, were %v", have, machines)
+		}
+		eventually(t, "others are told of the new lease", func() error {
+			if r := s.leader(); r.LeaseDuration != 12*time.Second {
+				return fmt.Errorf("the record says %s", r.LeaseDuration)
+			}
+			return nil
+		})
+		if n := p.log.count("leading"); n != 1 {
+			t.Errorf("it took over %d times", n)
+		}
 	})
-	if n := p.log.count("leading"); n != 1 {
-		t.Errorf("it took over %d times", n)
-	}
 }
 
 // TestRefreshUnchanged costs one read.
 func TestRefreshUnchanged(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	var requests atomic.Int32
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if !strings.HasPrefix(r.Key, "leader/") && !strings.HasPrefix(r.Key, "cluster/operator/") { // who asks is new
-			requests.Add(1)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		var requests atomic.Int32
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if !strings.HasPrefix(r.Key, "leader/") && !strings.HasPrefix(r.Key, "cluster/operator/") { // who asks is new
+				requests.Add(1)
+			}
+			return objecttest.Outcome{}
+		})
+		resp := p.refreshes(unchanged)
+		if n := requests.Load(); n != 1 {
+			t.Errorf("it cost %d requests", n)
 		}
-		return objecttest.Outcome{}
+		if resp.GetEtag() != p.configStatus().GetEtag() {
+			t.Errorf("answered %v", resp)
+		}
 	})
-	resp := p.refreshes(unchanged)
-	if n := requests.Load(); n != 1 {
-		t.Errorf("it cost %d requests", n)
-	}
-	if resp.GetEtag() != p.configStatus().GetEtag() {
-		t.Errorf("answered %v", resp)
-	}
 }
 
 // TestRefreshRefusesAnInvalidConfig: every problem is told, the config that runs
@@ -132,8 +139,7 @@ func TestRefreshRefusesAnInvalidConfig(t *testing.T) {
 		"no JSON": {spoil: func(s *site) { s.put(configAt, `{ "cluster": `) }, want: []string{""}},
 		"gone":    {spoil: func(s *site) { _ = s.inner.Delete(context.Background(), configAt) }, want: []string{""}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		t.Run(name, simulation(func(t *testing.T) {
 			s, p := running(t)
 			before, group, good := p.configStatus(), s.mustGroup(p, "web"), s.get(configAt)
 			c.spoil(s)
@@ -170,7 +176,7 @@ func TestRefreshRefusesAnInvalidConfig(t *testing.T) {
 				t.Errorf("told after it was mended: %v", e)
 			}
 			p.refreshes(unchanged)
-		})
+		}))
 	}
 }
 
@@ -185,100 +191,102 @@ func (s *site) mustGroup(p *process, key string) *nstancev1.GroupStatus {
 
 // TestTwoRefreshesAtOnce: one does it, the other finds it done.
 func TestTwoRefreshesAtOnce(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	s.replace(`"size": 2`, `"size": 1`)
-	var writes atomic.Int32
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "applied/") {
-			writes.Add(1)
-			return objecttest.Outcome{Latency: 50 * time.Millisecond}
-		}
-		return objecttest.Outcome{}
-	})
-	outcomes := make(chan nstancev1.RefreshOutcome, 5)
-	for range cap(outcomes) {
-		client := p.operator("default")
-		go func() {
-			resp, err := client.RefreshConfig(within(t), &nstancev1.RefreshConfigRequest{})
-			if err != nil {
-				t.Error(err)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		s.replace(`"size": 2`, `"size": 1`)
+		var writes atomic.Int32
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "applied/") {
+				writes.Add(1)
+				return objecttest.Outcome{Latency: 50 * time.Millisecond}
 			}
-			outcomes <- resp.GetOutcome()
-		}()
-	}
-	count := map[nstancev1.RefreshOutcome]int{}
-	for range cap(outcomes) {
-		count[<-outcomes]++
-	}
-	if count[updated] != 1 || count[unchanged] != 4 || writes.Load() != 1 {
-		t.Errorf("outcomes %v, %d writes", count, writes.Load())
-	}
+			return objecttest.Outcome{}
+		})
+		outcomes := make(chan nstancev1.RefreshOutcome, 5)
+		for range cap(outcomes) {
+			client := p.operator("default")
+			go func() {
+				resp, err := client.RefreshConfig(within(t), &nstancev1.RefreshConfigRequest{})
+				if err != nil {
+					t.Error(err)
+				}
+				outcomes <- resp.GetOutcome()
+			}()
+		}
+		count := map[nstancev1.RefreshOutcome]int{}
+		for range cap(outcomes) {
+			count[<-outcomes]++
+		}
+		if count[updated] != 1 || count[unchanged] != 4 || writes.Load() != 1 {
+			t.Errorf("outcomes %v, %d writes", count, writes.Load())
+		}
+	})
 }
 
 // TestRefreshNeedsARestart: what a process can't change while it runs is told of,
 // stays as it was started, and keeps nothing else from taking effect.
 func TestRefreshNeedsARestart(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	before := s.living()
-	s.world.ForgetCalls()
-	s.replace(`"zone": "z"`, `"zone": "elsewhere"`, `"operator_addr": "127.0.0.1:0"`, `"operator_addr": "127.0.0.1:4321"`,
-		`"size": 2`, `"size": 3`, `"shutdown_timeout": "2s",`, `"shutdown_timeout": "2s", "leader_network": { "ipv4": "10.0.0.9" },`)
-	want := []string{"server.provider", "server.bind", "server.leader_network"}
-	if resp := p.refreshes(updated); !slices.Equal(resp.GetRestartRequired(), want) {
-		t.Errorf("answered %v, want %v", resp, want)
-	}
-	if resp := p.refreshes(unchanged); !slices.Equal(resp.GetRestartRequired(), want) {
-		t.Errorf("the second time: %v, want %v", resp, want)
-	}
-	if st := p.configStatus(); !slices.Equal(st.GetRestartRequired(), want) {
-		t.Errorf("status: %v, want %v", st, want)
-	}
-	p.awaitSize("web", 3)
-	if have := s.living(); !slices.Equal(have[:2], before) || len(s.world.Calls(fake.OpDelete)) > 0 {
-		t.Errorf("%v live, were %v", have, before)
-	}
-	s.putConfig(shardID)
-	if resp := p.refreshes(updated); len(resp.GetRestartRequired()) > 0 || len(p.configStatus().GetRestartRequired()) > 0 {
-		t.Errorf("taken back: %v", resp)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		before := s.living()
+		s.world.ForgetCalls()
+		s.replace(`"zone": "z"`, `"zone": "elsewhere"`, `"operator_addr": "127.0.0.1:0"`, `"operator_addr": "127.0.0.1:4321"`,
+			`"size": 2`, `"size": 3`, `"shutdown_timeout": "2s",`, `"shutdown_timeout": "2s", "leader_network": { "ipv4": "10.0.0.9" },`)
+		want := []string{"server.provider", "server.bind", "server.leader_network"}
+		if resp := p.refreshes(updated); !slices.Equal(resp.GetRestartRequired(), want) {
+			t.Errorf("answered %v, want %v", resp, want)
+		}
+		if resp := p.refreshes(unchanged); !slices.Equal(resp.GetRestartRequired(), want) {
+			t.Errorf("the second time: %v, want %v", resp, want)
+		}
+		if st := p.configStatus(); !slices.Equal(st.GetRestartRequired(), want) {
+			t.Errorf("status: %v, want %v", st, want)
+		}
+		p.awaitSize("web", 3)
+		if have := s.living(); !slices.Equal(have[:2], before) || len(s.world.Calls(fake.OpDelete)) > 0 {
+			t.Errorf("%v live, were %v", have, before)
+		}
+		s.putConfig(shardID)
+		if resp := p.refreshes(updated); len(resp.GetRestartRequired()) > 0 || len(p.configStatus().GetRestartRequired()) > 0 {
+			t.Errorf("taken back: %v", resp)
+		}
+	})
 }
 
 // TestRefreshMovesTheLead: the standby of a leader that accepted such a change is
 // started anew on it.
 func TestRefreshMovesTheLead(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	q := s.start(named("b"))
-	q.awaitPeer()
-	s.replace(`"zone": "z"`, `"zone": "elsewhere"`)
-	p.refreshes(updated)
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	<-q.done
-	if q.err == nil || !strings.Contains(q.err.Error(), "server.provider") {
-		t.Errorf("the standby ended with %v", q.err)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		q := s.start(named("b"))
+		q.awaitPeer()
+		s.replace(`"zone": "z"`, `"zone": "elsewhere"`)
+		p.refreshes(updated)
+		p.ends()
+		<-q.done
+		if q.err == nil || !strings.Contains(q.err.Error(), "server.provider") {
+			t.Errorf("the standby ended with %v", q.err)
+		}
+	})
 }
 
 // TestRefreshTiming: a shorter lease is taken up without a term being lost.
 func TestRefreshTiming(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	s.replace(`"renew_interval": "1s", "lease_duration": "10s", "fence_window": "100ms"`,
-		`"renew_interval": "200ms", "lease_duration": "2s", "fence_window": "400ms"`)
-	p.refreshes(updated)
-	first := s.leader()
-	eventually(t, "renewals come at the new pace", func() error {
-		r := s.leader()
-		if r.FenceWindow != 400*time.Millisecond || r.LeaseDuration != 2*time.Second || r.Rev < first.Rev+5 {
-			return fmt.Errorf("the record is %+v", r)
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		s.replace(`"renew_interval": "1s", "lease_duration": "10s", "fence_window": "100ms"`,
+			`"renew_interval": "200ms", "lease_duration": "2s", "fence_window": "400ms"`)
+		p.refreshes(updated)
+		first := s.leader()
+		eventually(t, "renewals come at the new pace", func() error {
+			r := s.leader()
+			if r.FenceWindow != 400*time.Millisecond || r.LeaseDuration != 2*time.Second || r.Rev < first.Rev+5 {
+				return fmt.Errorf("the record is %+v", r)
+			}
+			return nil
+		})
+		if r := s.leader(); r.Epoch != first.Epoch {
+			t.Errorf("the lead went from %+v to %+v", first, r)
 		}
-		return nil
 	})
-	if r := s.leader(); r.Epoch != first.Epoch {
-		t.Errorf("the lead went from %+v to %+v", first, r)
-	}
 }

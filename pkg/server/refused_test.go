@@ -17,34 +17,32 @@ import (
 // TestRefusedUnread: whoever may not call is told so although no byte of a
 // message has come.
 func TestRefusedUnread(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 2)
-	who := s.callers(p)
-	for _, m := range methods() {
-		var refused map[*pki.Keypair]codes.Code
-		var addr string
-		switch m.Parent().Name() {
-		case "AgentService":
-			addr = p.agentAddr()
-			refused = map[*pki.Keypair]codes.Code{
-				who.deleted: codes.Unauthenticated, who.operator: codes.PermissionDenied, who.server: codes.PermissionDenied,
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		who := s.callers(p)
+		for _, m := range methods() {
+			var refused map[*pki.Keypair]codes.Code
+			var addr string
+			switch m.Parent().Name() {
+			case "AgentService":
+				addr = p.agentAddr()
+				refused = map[*pki.Keypair]codes.Code{
+					who.deleted: codes.Unauthenticated, who.operator: codes.PermissionDenied, who.server: codes.PermissionDenied,
+				}
+			case "OperatorService":
+				addr = p.operatorAddr()
+				refused = map[*pki.Keypair]codes.Code{
+					who.deleted: codes.PermissionDenied, who.agent: codes.PermissionDenied, who.server: codes.PermissionDenied,
+				}
 			}
-		case "OperatorService":
-			addr = p.operatorAddr()
-			refused = map[*pki.Keypair]codes.Code{
-				who.deleted: codes.PermissionDenied, who.agent: codes.PermissionDenied, who.server: codes.PermissionDenied,
-			}
-		}
-		for pair, want := range refused {
-			method := "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
-			if err := unsent(within(t), s.dial(addr, pair), method); status.Code(err) != want {
-				t.Errorf("%s answers %v, want %s", method, err, want)
+			for pair, want := range refused {
+				method := "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
+				if err := unsent(within(t), s.dial(addr, pair), method); status.Code(err) != want {
+					t.Errorf("%s answers %v, want %s", method, err, want)
+				}
 			}
 		}
-	}
+	})
 }
 
 // unsent makes a call and waits for its answer without sending its message.
@@ -60,33 +58,34 @@ func unsent(ctx context.Context, conn *grpc.ClientConn, method string) error {
 // TestRefusedNoncesLeaveLines: a forged nonce and a spent one, which is never
 // quoted, and of which machine the spent one is.
 func TestRefusedNoncesLeaveLines(t *testing.T) {
-	t.Parallel()
-	s, p, id := newborn(t)
-	token := s.nonceOf(id)
-	if _, err := p.registerWith(token, newKey(t)); err != nil {
-		t.Fatal(err)
-	}
-	_, err := p.registerWith(token, newKey(t))
-	refused(t, err, codes.PermissionDenied, "another key", string(id))
-	forged := token[:strings.LastIndexByte(token, '.')] + "." + strings.Repeat("A", 86)
-	_, err = p.registerWith(forged, newKey(t))
-	refused(t, err, codes.PermissionDenied)
-	_, err = p.registration().RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: "x.y.z", PublicKey: "none"})
-	refused(t, err, codes.PermissionDenied)
+	simulated(t, func(t *testing.T) {
+		s, p, id := newborn(t)
+		token := s.nonceOf(id)
+		if _, err := p.registerWith(token, newKey(t)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := p.registerWith(token, newKey(t))
+		refused(t, err, codes.PermissionDenied, "another key", string(id))
+		forged := token[:strings.LastIndexByte(token, '.')] + "." + strings.Repeat("A", 86)
+		_, err = p.registerWith(forged, newKey(t))
+		refused(t, err, codes.PermissionDenied)
+		_, err = p.registration().RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: "x.y.z", PublicKey: "none"})
+		refused(t, err, codes.PermissionDenied)
 
-	log := fmt.Sprint(p.log)
-	if n := p.log.count("refused a call"); n != 3 {
-		t.Errorf("%d lines about refused calls, want 3", n)
-	}
-	for _, says := range []string{"RegisterAgent", "RegisterOperator", "from=127.0.0.1:", "caller=none",
-		"another key already: instance " + string(id)} {
-		if !strings.Contains(log, says) {
-			t.Errorf("no line says %q", says)
+		log := fmt.Sprint(p.log)
+		if n := p.log.count("refused a call"); n != 3 {
+			t.Errorf("%d lines about refused calls, want 3", n)
 		}
-	}
-	for _, secret := range strings.Split(token, ".") {
-		if strings.Contains(log, secret) {
-			t.Errorf("the log quotes the nonce: %q", secret)
+		for _, says := range []string{"RegisterAgent", "RegisterOperator", "from=127.0.0.1:", "caller=none",
+			"another key already: instance " + string(id)} {
+			if !strings.Contains(log, says) {
+				t.Errorf("no line says %q", says)
+			}
 		}
-	}
+		for _, secret := range strings.Split(token, ".") {
+			if strings.Contains(log, secret) {
+				t.Errorf("the log quotes the nonce: %q", secret)
+			}
+		}
+	})
 }

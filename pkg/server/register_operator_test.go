@@ -20,54 +20,55 @@ import (
 
 // TestRegisterOperator registers operators on whichever shard's leader.
 func TestRegisterOperator(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.putConfig("dev-2")
-	p := s.start().awaitLeading()
-	q := s.start(named("b"), func(c *server.Config) { c.Shard = "dev-2" }).awaitLeading()
-	other := nstancev1.NewRegistrationServiceClient(s.dialShard("dev-2", q.registrationAddr(), nil))
-	id, key := newID(t, fleet.OperatorKind), newKey(t)
-	claims := operatorClaims(id)
-	claims.Tenant = "prod"
-	req := &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), claims), PublicKey: publicPEM(t, key)}
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.putConfig("dev-2")
+		p := s.start().awaitLeading()
+		q := s.start(named("b"), func(c *server.Config) { c.Shard = "dev-2" }).awaitLeading()
+		other := nstancev1.NewRegistrationServiceClient(s.dialShard("dev-2", q.registrationAddr(), nil))
+		id, key := newID(t, fleet.OperatorKind), newKey(t)
+		claims := operatorClaims(id)
+		claims.Tenant = "prod"
+		req := &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), claims), PublicKey: publicPEM(t, key)}
 
-	for name, client := range map[string]nstancev1.RegistrationServiceClient{"first": p.registration(), "again": p.registration(),
-		"on another shard": other} {
-		resp, err := client.RegisterOperator(within(t), req)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+		for name, client := range map[string]nstancev1.RegistrationServiceClient{"first": p.registration(), "again": p.registration(),
+			"on another shard": other} {
+			resp, err := client.RegisterOperator(within(t), req)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			cert, err := pki.ParseCertificate([]byte(resp.GetIdentity().GetCertificate()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			caller, err := pki.ParseCaller(cert, clusterID)
+			if err != nil || caller.Role != pki.RoleOperator || caller.Tenant != "prod" || caller.ID != string(id) {
+				t.Errorf("%s: certificate of %+v, %v", name, caller, err)
+			}
 		}
-		cert, err := pki.ParseCertificate([]byte(resp.GetIdentity().GetCertificate()))
-		if err != nil {
-			t.Fatal(err)
+		if keys := s.keys("cluster/operator/"); len(keys) != 1 || keys[0] != "cluster/operator/prod."+id.StorageKey()+".json" {
+			t.Errorf("records: %v", keys)
 		}
-		caller, err := pki.ParseCaller(cert, clusterID)
-		if err != nil || caller.Role != pki.RoleOperator || caller.Tenant != "prod" || caller.ID != string(id) {
-			t.Errorf("%s: certificate of %+v, %v", name, caller, err)
+		for name, client := range map[string]nstancev1.RegistrationServiceClient{"same shard": p.registration(), "other shard": other} {
+			_, err := client.RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: req.Nonce, PublicKey: publicPEM(t, newKey(t))})
+			refused(t, err, codes.PermissionDenied, "another key")
+			t.Log(name, ":", err)
 		}
-	}
-	if keys := s.keys("cluster/operator/"); len(keys) != 1 || keys[0] != "cluster/operator/prod."+id.StorageKey()+".json" {
-		t.Errorf("records: %v", keys)
-	}
-	for name, client := range map[string]nstancev1.RegistrationServiceClient{"same shard": p.registration(), "other shard": other} {
-		_, err := client.RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: req.Nonce, PublicKey: publicPEM(t, newKey(t))})
-		refused(t, err, codes.PermissionDenied, "another key")
-		t.Log(name, ":", err)
-	}
 
-	_, err := p.registration().RegisterOperator(within(t),
-		&nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), claimsOf(newID(t, "knd"))), PublicKey: req.PublicKey})
-	refused(t, err, codes.PermissionDenied, "agent")
-	odd := operatorClaims(newID(t, "knd"))
-	_, err = p.registration().RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), odd),
-		PublicKey: req.PublicKey})
-	refused(t, err, codes.PermissionDenied, "jti")
-	_, err = p.registration().RegisterOperator(within(t),
-		&nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), operatorClaims(newID(t, fleet.OperatorKind))), PublicKey: "x"})
-	refused(t, err, codes.InvalidArgument, "public_key")
-	if n := len(s.keys("cluster/operator/")); n != 1 {
-		t.Errorf("%d records", n)
-	}
+		_, err := p.registration().RegisterOperator(within(t),
+			&nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), claimsOf(newID(t, "knd"))), PublicKey: req.PublicKey})
+		refused(t, err, codes.PermissionDenied, "agent")
+		odd := operatorClaims(newID(t, "knd"))
+		_, err = p.registration().RegisterOperator(within(t), &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), odd),
+			PublicKey: req.PublicKey})
+		refused(t, err, codes.PermissionDenied, "jti")
+		_, err = p.registration().RegisterOperator(within(t),
+			&nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), operatorClaims(newID(t, fleet.OperatorKind))), PublicKey: "x"})
+		refused(t, err, codes.InvalidArgument, "public_key")
+		if n := len(s.keys("cluster/operator/")); n != 1 {
+			t.Errorf("%d records", n)
+		}
+	})
 }
 
 // spender spends nonces by registering over the wire. The suite's names of keys
@@ -97,8 +98,7 @@ func (s spender) spend(ctx context.Context, claims nonce.Claims, key string) err
 
 // TestNoncesAreSpentOnce holds both registrations to the contract of spending.
 func TestNoncesAreSpentOnce(t *testing.T) {
-	t.Run("operators", func(t *testing.T) {
-		t.Parallel()
+	t.Run("operators", simulation(func(t *testing.T) {
 		s := newSite(t)
 		s.putConfig("dev-2")
 		p := s.start().awaitLeading()
@@ -112,9 +112,8 @@ func TestNoncesAreSpentOnce(t *testing.T) {
 			other := nstancev1.NewRegistrationServiceClient(s.dialShard("dev-2", q.registrationAddr(), nil))
 			return spender{t, s, p.registration()}, spender{t, s, other}
 		})
-	})
-	t.Run("agents", func(t *testing.T) {
-		t.Parallel()
+	}))
+	t.Run("agents", simulation(func(t *testing.T) {
 		s := newSite(t)
 		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 12 } }`
 		s.putConfig(shardID)
@@ -133,7 +132,7 @@ func TestNoncesAreSpentOnce(t *testing.T) {
 			mine := forInstance{spender{t, s, p.registration()}, ids[next]}
 			return mine, mine
 		})
-	})
+	}))
 }
 
 // forInstance spends the nonce of another instance than the suite asks for.

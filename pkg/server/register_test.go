@@ -61,75 +61,74 @@ func (p *process) registerWith(token string, key ed25519.PrivateKey) (*nstancev1
 }
 
 func TestRegisterAgent(t *testing.T) {
-	t.Parallel()
-	s, p, id := newborn(t)
-	if i, err := p.instance(id); err != nil || i.GetPhase() != nstancev1.InstancePhase_INSTANCE_PHASE_PENDING {
-		t.Fatalf("before: %v, %v", i, err)
-	}
-	key := newKey(t)
-	resp, err := p.registration().RegisterAgent(within(t), &nstancev1.RegisterAgentRequest{
-		Nonce: s.nonceOf(id), PublicKey: publicPEM(t, key), Hostname: "web-1.example", Ips: []string{"::ffff:127.0.0.1"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := pki.ParseCertificate([]byte(resp.GetIdentity().GetCertificate()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	caller, err := pki.ParseCaller(cert, clusterID)
-	if err != nil || caller.Role != pki.RoleAgent || caller.ID != string(id) || caller.Tenant != "default" {
-		t.Errorf("certificate is of %+v, %v", caller, err)
-	}
-	if err := pki.CheckPair(cert, key); err != nil {
-		t.Error(err)
-	}
-	if !resp.GetIdentity().GetNotAfter().AsTime().Equal(cert.NotAfter) || resp.GetIdentity().GetCaChain() != string(s.trust().Bundle.PEM()) {
-		t.Errorf("identity is %v", resp.GetIdentity())
-	}
-	i, err := p.instance(id)
-	if err != nil || i.GetPhase() != nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING || i.GetHostname() != "web-1.example" ||
-		len(i.GetIps()) != 1 || i.GetIps()[0] != "127.0.0.1" || i.GetRegisteredAt() == nil {
-		t.Errorf("after: %v, %v", i, err)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p, id := newborn(t)
+		if i, err := p.instance(id); err != nil || i.GetPhase() != nstancev1.InstancePhase_INSTANCE_PHASE_PENDING {
+			t.Fatalf("before: %v, %v", i, err)
+		}
+		key := newKey(t)
+		resp, err := p.registration().RegisterAgent(within(t), &nstancev1.RegisterAgentRequest{
+			Nonce: s.nonceOf(id), PublicKey: publicPEM(t, key), Hostname: "web-1.example", Ips: []string{"::ffff:127.0.0.1"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := pki.ParseCertificate([]byte(resp.GetIdentity().GetCertificate()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		caller, err := pki.ParseCaller(cert, clusterID)
+		if err != nil || caller.Role != pki.RoleAgent || caller.ID != string(id) || caller.Tenant != "default" {
+			t.Errorf("certificate is of %+v, %v", caller, err)
+		}
+		if err := pki.CheckPair(cert, key); err != nil {
+			t.Error(err)
+		}
+		if !resp.GetIdentity().GetNotAfter().AsTime().Equal(cert.NotAfter) || resp.GetIdentity().GetCaChain() != string(s.trust().Bundle.PEM()) {
+			t.Errorf("identity is %v", resp.GetIdentity())
+		}
+		i, err := p.instance(id)
+		if err != nil || i.GetPhase() != nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING || i.GetHostname() != "web-1.example" ||
+			len(i.GetIps()) != 1 || i.GetIps()[0] != "127.0.0.1" || i.GetRegisteredAt() == nil {
+			t.Errorf("after: %v, %v", i, err)
+		}
 
-	// A lost reply must not brick a machine; the key is bound, though.
-	again, err := p.registerWith(s.nonceOf(id), key)
-	if err != nil || again.GetIdentity().GetCertificate() == "" {
-		t.Errorf("the same key again: %v", err)
-	}
-	_, err = p.registerWith(s.nonceOf(id), newKey(t))
-	refused(t, err, codes.PermissionDenied, "another key")
-	if i, err := p.instance(id); err != nil || i.GetHostname() != "web-1.example" {
-		t.Errorf("a repetition changed the record: %v, %v", i, err)
-	}
+		// A lost reply must not brick a machine; the key is bound, though.
+		again, err := p.registerWith(s.nonceOf(id), key)
+		if err != nil || again.GetIdentity().GetCertificate() == "" {
+			t.Errorf("the same key again: %v", err)
+		}
+		_, err = p.registerWith(s.nonceOf(id), newKey(t))
+		refused(t, err, codes.PermissionDenied, "another key")
+		if i, err := p.instance(id); err != nil || i.GetHostname() != "web-1.example" {
+			t.Errorf("a repetition changed the record: %v, %v", i, err)
+		}
+	})
 }
 
 // TestRegisterAcrossServers: what one leader bound, the next one honours.
 func TestRegisterAcrossServers(t *testing.T) {
-	t.Parallel()
-	s, p, id := newborn(t)
-	token, key := s.nonceOf(id), newKey(t)
-	if _, err := p.registerWith(token, key); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	q := s.start(named("b")).awaitLeading()
-	if _, err := q.registerWith(token, key); err != nil {
-		t.Errorf("the same key on the next leader: %v", err)
-	}
-	_, err := q.registerWith(token, newKey(t))
-	refused(t, err, codes.PermissionDenied, "another key")
+	simulated(t, func(t *testing.T) {
+		s, p, id := newborn(t)
+		token, key := s.nonceOf(id), newKey(t)
+		if _, err := p.registerWith(token, key); err != nil {
+			t.Fatal(err)
+		}
+		p.ends()
+		q := s.start(named("b")).awaitLeading()
+		if _, err := q.registerWith(token, key); err != nil {
+			t.Errorf("the same key on the next leader: %v", err)
+		}
+		_, err := q.registerWith(token, newKey(t))
+		refused(t, err, codes.PermissionDenied, "another key")
+	})
 }
 
 // TestRegisterLostReplies loses the store's reply to the write that binds the
 // key, once it was applied and once it was not. The call succeeds either way.
 func TestRegisterLostReplies(t *testing.T) {
 	for name, fault := range map[string]objecttest.Fault{"applied": objecttest.ReplyLost, "not applied": objecttest.Dropped} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		t.Run(name, simulation(func(t *testing.T) {
 			s, p, id := newborn(t)
 			struck := 0
 			s.store.Set(func(r objecttest.Request) objecttest.Outcome {
@@ -148,100 +147,102 @@ func TestRegisterLostReplies(t *testing.T) {
 			}
 			_, err := p.registerWith(s.nonceOf(id), newKey(t))
 			refused(t, err, codes.PermissionDenied, "another key")
-		})
+		}))
 	}
 }
 
 // TestRegisterWhileTheStoreIsAway: nothing is promised, and the same call
 // succeeds later.
 func TestRegisterWhileTheStoreIsAway(t *testing.T) {
-	t.Parallel()
-	s, p, id := newborn(t)
-	s.store.Set(objecttest.Always(objecttest.Outcome{Fault: objecttest.Dropped}))
-	key := newKey(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-	defer cancel()
-	_, err := p.registration().RegisterAgent(ctx, &nstancev1.RegisterAgentRequest{Nonce: s.nonceOf(id), PublicKey: publicPEM(t, key)})
-	if code := status.Code(err); code != codes.DeadlineExceeded && code != codes.Unavailable {
-		t.Errorf("answered %v", err)
-	}
-	s.store.Set(nil)
-	if _, err := p.registerWith(s.nonceOf(id), key); err != nil {
-		t.Error(err)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p, id := newborn(t)
+		s.store.Set(objecttest.Always(objecttest.Outcome{Fault: objecttest.Dropped}))
+		key := newKey(t)
+		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		defer cancel()
+		_, err := p.registration().RegisterAgent(ctx, &nstancev1.RegisterAgentRequest{Nonce: s.nonceOf(id), PublicKey: publicPEM(t, key)})
+		if code := status.Code(err); code != codes.DeadlineExceeded && code != codes.Unavailable {
+			t.Errorf("answered %v", err)
+		}
+		s.store.Set(nil)
+		if _, err := p.registerWith(s.nonceOf(id), key); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestRegisterRefusals shows a server nonces that are not for it, or not any
 // more, and requests that claim what is not the instance's.
 func TestRegisterRefusals(t *testing.T) {
-	t.Parallel()
-	s, p, id := newborn(t, `"advertise": { "election_addr": "nstance.internal:0" }, "leader_network": { "ipv4": "10.9.9.9" },`)
-	good := func(edit func(*nonce.Claims)) string {
-		c := claimsOf(id)
-		edit(&c)
-		return mint(t, s.trust(), c)
-	}
-	unsigned, err := jwt.NewWithClaims(jwt.SigningMethodNone, jwt.MapClaims{"kind": "agent",
-		"sub": string(id)}).SignedString(jwt.UnsafeAllowNoneSignatureType)
-	if err != nil {
-		t.Fatal(err)
-	}
-	elsewhere := s.trust()
-	elsewhere.NonceKey = newKey(t)
-	hour := time.Hour
-	for name, c := range map[string]struct {
-		token string
-		says  string
-	}{
-		"expired": {good(func(c *nonce.Claims) { c.NotBefore, c.ExpiresAt = c.NotBefore.Add(-2*hour), c.ExpiresAt.Add(-hour) }),
-			"expired"},
-		"another cluster": {good(func(c *nonce.Claims) { c.ClusterID = "other" }), `for "other"`},
-		"another shard":   {good(func(c *nonce.Claims) { c.Shard = "dev-2" }), `"dev-2"`},
-		"an operator's":   {mint(t, s.trust(), operatorClaims(newID(t, fleet.OperatorKind))), "operator"},
-		"another key's":   {mint(t, elsewhere, claimsOf(id)), "signed"},
-		"alg none":        {unsigned, "EdDSA"},
-		"garbage":         {"garbage", "malformed"},
-		"none":            {"", "malformed"},
-		"too long":        {strings.Repeat("x", 5000), "at most"},
-		"no instance id":  {good(func(c *nonce.Claims) { c.Subject = "someone" }), "not an instance id"},
-	} {
-		_, err := p.registerWith(c.token, newKey(t))
-		t.Log(name, ":", err)
-		refused(t, err, codes.PermissionDenied, "registration nonce", c.says)
-	}
-	_, err = p.registerWith(mint(t, s.trust(), claimsOf(newID(t, "knd"))), newKey(t))
-	refused(t, err, codes.NotFound, "no such instance")
-	_, err = p.registerWith(good(func(c *nonce.Claims) { c.Tenant = "prod" }), newKey(t))
-	refused(t, err, codes.NotFound, "no such instance") // of that tenant
-
-	token := s.nonceOf(id)
-	for name, c := range map[string]struct {
-		edit  func(*nstancev1.RegisterAgentRequest)
-		field string
-	}{
-		"no key": {func(r *nstancev1.RegisterAgentRequest) { r.PublicKey = "" }, "public_key"},
-		"garbage for a key": {func(r *nstancev1.RegisterAgentRequest) {
-			r.PublicKey = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"
-		}, "public_key"},
-		"a private key":           {func(r *nstancev1.RegisterAgentRequest) { r.PublicKey = privatePEM(t) }, "public_key"},
-		"the leader's address":    {func(r *nstancev1.RegisterAgentRequest) { r.Ips = []string{"10.9.9.9"} }, "ips"},
-		"no address":              {func(r *nstancev1.RegisterAgentRequest) { r.Ips = []string{"localhost"} }, "ips"},
-		"every address":           {func(r *nstancev1.RegisterAgentRequest) { r.Ips = []string{"0.0.0.0"} }, "ips"},
-		"too many addresses":      {func(r *nstancev1.RegisterAgentRequest) { r.Ips = make([]string, 33) }, "ips"},
-		"a server's name":         {func(r *nstancev1.RegisterAgentRequest) { r.Hostname = "Nstance.Internal" }, "hostname"},
-		"no host name":            {func(r *nstancev1.RegisterAgentRequest) { r.Hostname = "a b" }, "hostname"},
-		"a host name of 254 long": {func(r *nstancev1.RegisterAgentRequest) { r.Hostname = strings.Repeat("a.", 126) + "aa" }, "hostname"},
-	} {
-		req := &nstancev1.RegisterAgentRequest{Nonce: token, PublicKey: publicPEM(t, newKey(t)), Hostname: "h"}
-		c.edit(req)
-		_, err := p.registration().RegisterAgent(within(t), req)
-		if status.Code(err) != codes.InvalidArgument || len(fields(err)) != 1 || fields(err)[0] != c.field {
-			t.Errorf("%s: %v (%v), want a violation of %s", name, err, fields(err), c.field)
+	simulated(t, func(t *testing.T) {
+		s, p, id := newborn(t, `"advertise": { "election_addr": "nstance.internal:0" }, "leader_network": { "ipv4": "10.9.9.9" },`)
+		good := func(edit func(*nonce.Claims)) string {
+			c := claimsOf(id)
+			edit(&c)
+			return mint(t, s.trust(), c)
 		}
-	}
-	if i := s.records()[0]; i.Phase != fleet.Pending || i.PublicKeySHA256 != "" {
-		t.Errorf("refusals changed the record: %+v", i)
-	}
+		unsigned, err := jwt.NewWithClaims(jwt.SigningMethodNone, jwt.MapClaims{"kind": "agent",
+			"sub": string(id)}).SignedString(jwt.UnsafeAllowNoneSignatureType)
+		if err != nil {
+			t.Fatal(err)
+		}
+		elsewhere := s.trust()
+		elsewhere.NonceKey = newKey(t)
+		hour := time.Hour
+		for name, c := range map[string]struct {
+			token string
+			says  string
+		}{
+			"expired": {good(func(c *nonce.Claims) { c.NotBefore, c.ExpiresAt = c.NotBefore.Add(-2*hour), c.ExpiresAt.Add(-hour) }),
+				"expired"},
+			"another cluster": {good(func(c *nonce.Claims) { c.ClusterID = "other" }), `for "other"`},
+			"another shard":   {good(func(c *nonce.Claims) { c.Shard = "dev-2" }), `"dev-2"`},
+			"an operator's":   {mint(t, s.trust(), operatorClaims(newID(t, fleet.OperatorKind))), "operator"},
+			"another key's":   {mint(t, elsewhere, claimsOf(id)), "signed"},
+			"alg none":        {unsigned, "EdDSA"},
+			"garbage":         {"garbage", "malformed"},
+			"none":            {"", "malformed"},
+			"too long":        {strings.Repeat("x", 5000), "at most"},
+			"no instance id":  {good(func(c *nonce.Claims) { c.Subject = "someone" }), "not an instance id"},
+		} {
+			_, err := p.registerWith(c.token, newKey(t))
+			t.Log(name, ":", err)
+			refused(t, err, codes.PermissionDenied, "registration nonce", c.says)
+		}
+		_, err = p.registerWith(mint(t, s.trust(), claimsOf(newID(t, "knd"))), newKey(t))
+		refused(t, err, codes.NotFound, "no such instance")
+		_, err = p.registerWith(good(func(c *nonce.Claims) { c.Tenant = "prod" }), newKey(t))
+		refused(t, err, codes.NotFound, "no such instance") // of that tenant
+
+		token := s.nonceOf(id)
+		for name, c := range map[string]struct {
+			edit  func(*nstancev1.RegisterAgentRequest)
+			field string
+		}{
+			"no key": {func(r *nstancev1.RegisterAgentRequest) { r.PublicKey = "" }, "public_key"},
+			"garbage for a key": {func(r *nstancev1.RegisterAgentRequest) {
+				r.PublicKey = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"
+			}, "public_key"},
+			"a private key":           {func(r *nstancev1.RegisterAgentRequest) { r.PublicKey = privatePEM(t) }, "public_key"},
+			"the leader's address":    {func(r *nstancev1.RegisterAgentRequest) { r.Ips = []string{"10.9.9.9"} }, "ips"},
+			"no address":              {func(r *nstancev1.RegisterAgentRequest) { r.Ips = []string{"localhost"} }, "ips"},
+			"every address":           {func(r *nstancev1.RegisterAgentRequest) { r.Ips = []string{"0.0.0.0"} }, "ips"},
+			"too many addresses":      {func(r *nstancev1.RegisterAgentRequest) { r.Ips = make([]string, 33) }, "ips"},
+			"a server's name":         {func(r *nstancev1.RegisterAgentRequest) { r.Hostname = "Nstance.Internal" }, "hostname"},
+			"no host name":            {func(r *nstancev1.RegisterAgentRequest) { r.Hostname = "a b" }, "hostname"},
+			"a host name of 254 long": {func(r *nstancev1.RegisterAgentRequest) { r.Hostname = strings.Repeat("a.", 126) + "aa" }, "hostname"},
+		} {
+			req := &nstancev1.RegisterAgentRequest{Nonce: token, PublicKey: publicPEM(t, newKey(t)), Hostname: "h"}
+			c.edit(req)
+			_, err := p.registration().RegisterAgent(within(t), req)
+			if status.Code(err) != codes.InvalidArgument || len(fields(err)) != 1 || fields(err)[0] != c.field {
+				t.Errorf("%s: %v (%v), want a violation of %s", name, err, fields(err), c.field)
+			}
+		}
+		if i := s.records()[0]; i.Phase != fleet.Pending || i.PublicKeySHA256 != "" {
+			t.Errorf("refusals changed the record: %+v", i)
+		}
+	})
 }
 
 func privatePEM(t *testing.T) string {
@@ -256,42 +257,44 @@ func privatePEM(t *testing.T) string {
 // TestRegisterAddresses: an instance has the addresses that the provider gave it,
 // and the machine's own, and no others.
 func TestRegisterAddresses(t *testing.T) {
-	t.Parallel()
-	s, p, id := newborn(t)
-	own := s.world.VMs()[0].Addresses[0]
-	ask := func(ips ...string) error {
-		_, err := p.registration().RegisterAgent(within(t), &nstancev1.RegisterAgentRequest{Nonce: s.nonceOf(id),
-			PublicKey: publicPEM(t, newKey(t)), Ips: ips})
-		return err
-	}
-	for _, ips := range [][]string{{own.Next().String()}, {own.String(), "192.0.2.1"}, {"2001:db8::1", "192.0.2.1"}} {
-		err := ask(ips...)
-		if refused(t, err, codes.InvalidArgument, "the provider gave"); !slices.Equal(fields(err), []string{"ips"}) {
-			t.Errorf("%v: violations of %v", ips, fields(err))
+	simulated(t, func(t *testing.T) {
+		s, p, id := newborn(t)
+		own := s.world.VMs()[0].Addresses[0]
+		ask := func(ips ...string) error {
+			_, err := p.registration().RegisterAgent(within(t), &nstancev1.RegisterAgentRequest{Nonce: s.nonceOf(id),
+				PublicKey: publicPEM(t, newKey(t)), Ips: ips})
+			return err
 		}
-	}
-	// This provider knows nothing of IPv6.
-	if err := ask(own.String(), "::1", "2001:db8::1"); err != nil {
-		t.Error(err)
-	}
-	if i, err := p.instance(id); err != nil || !slices.Equal(i.GetIps(), []string{own.String(), "::1", "2001:db8::1"}) {
-		t.Errorf("instance is %v, %v", i, err)
-	}
+		for _, ips := range [][]string{{own.Next().String()}, {own.String(), "192.0.2.1"}, {"2001:db8::1", "192.0.2.1"}} {
+			err := ask(ips...)
+			if refused(t, err, codes.InvalidArgument, "the provider gave"); !slices.Equal(fields(err), []string{"ips"}) {
+				t.Errorf("%v: violations of %v", ips, fields(err))
+			}
+		}
+		// This provider knows nothing of IPv6.
+		if err := ask(own.String(), "::1", "2001:db8::1"); err != nil {
+			t.Error(err)
+		}
+		if i, err := p.instance(id); err != nil || !slices.Equal(i.GetIps(), []string{own.String(), "::1", "2001:db8::1"}) {
+			t.Errorf("instance is %v, %v", i, err)
+		}
+	})
 }
 
 // TestRegisterDeleted: the nonce of an instance that is gone is worth nothing,
 // not even with the key that it was used with.
 func TestRegisterDeleted(t *testing.T) {
-	t.Parallel()
-	s, p, id := newborn(t)
-	token, key := s.nonceOf(id), newKey(t)
-	if _, err := p.registerWith(token, key); err != nil {
-		t.Fatal(err)
-	}
-	s.world.Kill(id)
-	p.awaitPhase(id, nstancev1.InstancePhase_INSTANCE_PHASE_DELETED)
-	for _, k := range []ed25519.PrivateKey{key, newKey(t)} {
-		_, err := p.registerWith(token, k)
-		refused(t, err, codes.PermissionDenied)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p, id := newborn(t)
+		token, key := s.nonceOf(id), newKey(t)
+		if _, err := p.registerWith(token, key); err != nil {
+			t.Fatal(err)
+		}
+		s.world.Kill(id)
+		p.awaitPhase(id, nstancev1.InstancePhase_INSTANCE_PHASE_DELETED)
+		for _, k := range []ed25519.PrivateKey{key, newKey(t)} {
+			_, err := p.registerWith(token, k)
+			refused(t, err, codes.PermissionDenied)
+		}
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"os"
@@ -53,46 +52,47 @@ func (p *process) renewOperator(pair *pki.Keypair, key ed25519.PrivateKey) (*nst
 // TestAgentRenews: the stream goes on, the certificate is for the same instance
 // and the new key, and the nonce still is for the key it was spent with.
 func TestAgentRenews(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	m := s.agents.of(s.living()[0])
-	before := s.recordOf(m.id)
-	key := newKey(t)
-	identity, err := p.renewAgent(m.pair, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair := renewed(t, identity, key)
-	was, is := m.pair.Certificate(), pair.Certificate()
-	if is.URIs[0].String() != was.URIs[0].String() || is.SerialNumber.Cmp(was.SerialNumber) == 0 || is.NotAfter.Before(was.NotAfter) {
-		t.Errorf("renewed %s until %s as %s until %s", was.URIs[0], was.NotAfter, is.URIs[0], is.NotAfter)
-	}
-	if identity.GetCaChain() != string(s.trust().Bundle.PEM()) {
-		t.Errorf("answered with the chain %q", identity.GetCaChain())
-	}
-	if err := m.stream.Send(&nstancev1.ReportHealthRequest{Sequence: 2}); err != nil {
-		t.Errorf("the open stream broke: %v", err)
-	}
-	if i, err := p.instance(m.id); err != nil || !i.GetConnected() {
-		t.Errorf("after the renewal the instance is %v, %v", i, err)
-	}
-	if _, err := p.renewAgent(pair, newKey(t)); err != nil {
-		t.Errorf("the new certificate is no good: %v", err)
-	}
-	if after := s.recordOf(m.id); after != before {
-		t.Errorf("the record changed from %s to %s", before, after)
-	}
-	spec, _ := s.world.Spec(m.id)
-	again := func(key ed25519.PrivateKey) error {
-		_, err := p.registration().RegisterAgent(within(t), &nstancev1.RegisterAgentRequest{
-			Nonce: spec.Bootstrap.Nonce, PublicKey: publicPEM(t, key), Hostname: spec.Hostname,
-		})
-		return err
-	}
-	if err := again(m.key); err != nil {
-		t.Errorf("the nonce is no good any more for the key it was spent with: %v", err)
-	}
-	refused(t, again(key), codes.PermissionDenied, "another key")
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		m := s.agents.of(s.living()[0])
+		before := s.recordOf(m.id)
+		key := newKey(t)
+		identity, err := p.renewAgent(m.pair, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair := renewed(t, identity, key)
+		was, is := m.pair.Certificate(), pair.Certificate()
+		if is.URIs[0].String() != was.URIs[0].String() || is.SerialNumber.Cmp(was.SerialNumber) == 0 || is.NotAfter.Before(was.NotAfter) {
+			t.Errorf("renewed %s until %s as %s until %s", was.URIs[0], was.NotAfter, is.URIs[0], is.NotAfter)
+		}
+		if identity.GetCaChain() != string(s.trust().Bundle.PEM()) {
+			t.Errorf("answered with the chain %q", identity.GetCaChain())
+		}
+		if err := m.stream.Send(&nstancev1.ReportHealthRequest{Sequence: 2}); err != nil {
+			t.Errorf("the open stream broke: %v", err)
+		}
+		if i, err := p.instance(m.id); err != nil || !i.GetConnected() {
+			t.Errorf("after the renewal the instance is %v, %v", i, err)
+		}
+		if _, err := p.renewAgent(pair, newKey(t)); err != nil {
+			t.Errorf("the new certificate is no good: %v", err)
+		}
+		if after := s.recordOf(m.id); after != before {
+			t.Errorf("the record changed from %s to %s", before, after)
+		}
+		spec, _ := s.world.Spec(m.id)
+		again := func(key ed25519.PrivateKey) error {
+			_, err := p.registration().RegisterAgent(within(t), &nstancev1.RegisterAgentRequest{
+				Nonce: spec.Bootstrap.Nonce, PublicKey: publicPEM(t, key), Hostname: spec.Hostname,
+			})
+			return err
+		}
+		if err := again(m.key); err != nil {
+			t.Errorf("the nonce is no good any more for the key it was spent with: %v", err)
+		}
+		refused(t, again(key), codes.PermissionDenied, "another key")
+	})
 }
 
 // recordOf is an instance's record as it is stored.
@@ -101,110 +101,106 @@ func (s *site) recordOf(id fleet.InstanceID) string {
 }
 
 func TestAgentsThatMayNotRenew(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	ids := s.living()
-	m := s.agents.of(ids[0])
-	_, err := p.renewAgent(m.pair, m.key)
-	refused(t, err, codes.InvalidArgument, "present certificate")
-	if got := fields(err); !slices.Equal(got, []string{"public_key"}) {
-		t.Errorf("the answer names %v", got)
-	}
-	for _, bad := range []string{"", "hello", strings.Repeat("x", 1<<15), string(pki.EncodeCertificate(m.pair.Certificate()))} {
-		_, err := nstancev1.NewAgentServiceClient(s.dial(p.agentAddr(), m.pair)).RenewCertificate(within(t),
-			&nstancev1.AgentServiceRenewCertificateRequest{PublicKey: bad})
-		refused(t, err, codes.InvalidArgument, "public_key")
-	}
-	_, err = p.renewAgent(issue(t, s.trust().CA, pki.RoleAgent, "prod", ids[0], time.Hour), newKey(t))
-	refused(t, err, codes.Unauthenticated, "there is no instance")
-	_, err = p.renewAgent(issue(t, s.trust().CA, pki.RoleAgent, "default", newID(t, "knd"), time.Hour), newKey(t))
-	refused(t, err, codes.Unauthenticated, "there is no instance")
-	_, err = p.renewAgent(issue(t, s.trust().CA, pki.RoleOperator, "default", newID(t, fleet.OperatorKind), time.Hour), newKey(t))
-	refused(t, err, codes.PermissionDenied, "role")
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		ids := s.living()
+		m := s.agents.of(ids[0])
+		_, err := p.renewAgent(m.pair, m.key)
+		refused(t, err, codes.InvalidArgument, "present certificate")
+		if got := fields(err); !slices.Equal(got, []string{"public_key"}) {
+			t.Errorf("the answer names %v", got)
+		}
+		for _, bad := range []string{"", "hello", strings.Repeat("x", 1<<15), string(pki.EncodeCertificate(m.pair.Certificate()))} {
+			_, err := nstancev1.NewAgentServiceClient(s.dial(p.agentAddr(), m.pair)).RenewCertificate(within(t),
+				&nstancev1.AgentServiceRenewCertificateRequest{PublicKey: bad})
+			refused(t, err, codes.InvalidArgument, "public_key")
+		}
+		_, err = p.renewAgent(issue(t, s.trust().CA, pki.RoleAgent, "prod", ids[0], time.Hour), newKey(t))
+		refused(t, err, codes.Unauthenticated, "there is no instance")
+		_, err = p.renewAgent(issue(t, s.trust().CA, pki.RoleAgent, "default", newID(t, "knd"), time.Hour), newKey(t))
+		refused(t, err, codes.Unauthenticated, "there is no instance")
+		_, err = p.renewAgent(issue(t, s.trust().CA, pki.RoleOperator, "default", newID(t, fleet.OperatorKind), time.Hour), newKey(t))
+		refused(t, err, codes.PermissionDenied, "role")
 
-	for range 3 {
-		if _, err := p.renewAgent(m.pair, newKey(t)); err != nil {
+		for range 3 {
+			if _, err := p.renewAgent(m.pair, newKey(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = p.renewAgent(m.pair, newKey(t))
+		refused(t, err, codes.ResourceExhausted, "too often")
+		if _, err := p.renewAgent(s.agents.of(ids[1]).pair, newKey(t)); err != nil {
+			t.Errorf("another instance pays for it: %v", err)
+		}
+
+		size := int32(0)
+		if _, err := p.operator("default").UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "web", Size: &size}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	_, err = p.renewAgent(m.pair, newKey(t))
-	refused(t, err, codes.ResourceExhausted, "too often")
-	if _, err := p.renewAgent(s.agents.of(ids[1]).pair, newKey(t)); err != nil {
-		t.Errorf("another instance pays for it: %v", err)
-	}
-
-	size := int32(0)
-	if _, err := p.operator("default").UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "web", Size: &size}); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitPhase(ids[1], nstancev1.InstancePhase_INSTANCE_PHASE_DELETED)
-	_, err = p.renewAgent(s.agents.of(ids[1]).pair, newKey(t))
-	refused(t, err, codes.Unauthenticated, string(ids[1]))
+		p.awaitPhase(ids[1], nstancev1.InstancePhase_INSTANCE_PHASE_DELETED)
+		_, err = p.renewAgent(s.agents.of(ids[1]).pair, newKey(t))
+		refused(t, err, codes.Unauthenticated, string(ids[1]))
+	})
 }
 
 func TestOperatorRenews(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	o, _ := s.operator("prod")
-	pair := issue(t, s.trust().CA, pki.RoleOperator, "prod", o.ID, 30*24*time.Hour)
-	caller, err := pki.ParseCaller(pair.Certificate(), clusterID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := newKey(t)
-	identity, err := p.renewOperator(pair, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next := renewed(t, identity, key)
-	got, err := pki.ParseCaller(next.Certificate(), clusterID)
-	if err != nil || got.Tenant != "prod" || got.ID != caller.ID || got.Role != pki.RoleOperator {
-		t.Errorf("renewed as %+v, %v", got, err)
-	}
-	if d := caller.NotAfter.Sub(got.NotAfter); d > 5*time.Second {
-		t.Errorf("the renewal cut the certificate short by %s", d)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		o, _ := s.operator("prod")
+		pair := issue(t, s.trust().CA, pki.RoleOperator, "prod", o.ID, 30*24*time.Hour)
+		caller, err := pki.ParseCaller(pair.Certificate(), clusterID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := newKey(t)
+		identity, err := p.renewOperator(pair, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := renewed(t, identity, key)
+		got, err := pki.ParseCaller(next.Certificate(), clusterID)
+		if err != nil || got.Tenant != "prod" || got.ID != caller.ID || got.Role != pki.RoleOperator {
+			t.Errorf("renewed as %+v, %v", got, err)
+		}
+		if d := caller.NotAfter.Sub(got.NotAfter); d > 5*time.Second {
+			t.Errorf("the renewal cut the certificate short by %s", d)
+		}
+	})
 }
 
 // TestServerRenewsItsCertificate: at two thirds of its life, for a new key, and
 // open streams go on.
 func TestServerRenewsItsCertificate(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	p := s.start(func(c *server.Config) { c.Times.Certificate = 6 * time.Second })
-	s.populate(p)
-	p.awaitSize("web", 2)
-	m := s.agents.of(s.living()[0])
-	shown := func() *x509.Certificate {
-		t.Helper()
-		e := pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(s.trust().Bundle, m.pair), Now: time.Now}
-		conn, err := tls.Dial("tcp", p.agentAddr(), e.Client("127.0.0.1", shardID))
-		if err != nil {
-			t.Fatal(err)
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		p := s.start(func(c *server.Config) { c.Times.Certificate = 6 * time.Second })
+		s.populate(p)
+		p.awaitSize("web", 2)
+		m := s.agents.of(s.living()[0])
+		shown := func() *x509.Certificate {
+			t.Helper()
+			e := pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(s.trust().Bundle, m.pair), Now: time.Now}
+			state, err := s.handshake(loopback, p.agentAddr(), e.Client(loopback, shardID))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return state.PeerCertificates[0]
 		}
-		defer conn.Close()
-		return conn.ConnectionState().PeerCertificates[0]
-	}
-	first := shown()
-	eventually(t, "another certificate", func() error {
-		cert := shown()
-		if cert.SerialNumber.Cmp(first.SerialNumber) == 0 {
-			return fmt.Errorf("still %s", cert.SerialNumber)
-		}
-		if at := time.Since(pki.RenewAt(first)); at < -time.Second || at > 1900*time.Millisecond {
+		first := shown()
+		p.await("server certificate renewed")
+		if at := time.Since(pki.RenewAt(first)); at < 0 || at > 310*time.Millisecond { // it is looked at each twentieth of its life
 			t.Errorf("renewed %s after two thirds of its life", at)
 		}
-		if key := cert.PublicKey.(ed25519.PublicKey); key.Equal(first.PublicKey) {
-			t.Error("renewed with the same key")
+		if cert := shown(); cert.SerialNumber.Cmp(first.SerialNumber) == 0 || cert.PublicKey.(ed25519.PublicKey).Equal(first.PublicKey) {
+			t.Errorf("renewed as %s, with the same key or the same number", cert.SerialNumber)
 		}
-		return nil
+		if err := m.stream.Send(&nstancev1.ReportHealthRequest{Sequence: 2}); err != nil {
+			t.Errorf("the open stream broke: %v", err)
+		}
+		if p.log.count("server certificate renewed") != 1 {
+			t.Errorf("renewed %d times", p.log.count("server certificate renewed"))
+		}
 	})
-	if err := m.stream.Send(&nstancev1.ReportHealthRequest{Sequence: 2}); err != nil {
-		t.Errorf("the open stream broke: %v", err)
-	}
-	if p.log.count("server certificate renewed") > 4 {
-		t.Errorf("renewed %d times", p.log.count("server certificate renewed"))
-	}
 }
 
 // TestBundleOfTwoCAs: whoever has a certificate of either CA is let in, agents,
@@ -215,12 +211,9 @@ func TestBundleOfTwoCAs(t *testing.T) {
 		"ours first": func(ours, next string) string { return ours + next },
 		"ours last":  func(ours, next string) string { return next + ours },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		t.Run(name, simulation(func(t *testing.T) {
 			s, p := running(t)
-			if err := p.shutdown(); err != nil {
-				t.Fatal(err)
-			}
+			p.ends()
 			next, err := pki.NewCA(pki.CAConfig{Cluster: clusterID, Key: newKey(t), Now: time.Now(), Random: rand.Reader})
 			if err != nil {
 				t.Fatal(err)
@@ -253,54 +246,55 @@ func TestBundleOfTwoCAs(t *testing.T) {
 					t.Errorf("an operator of %s: %v", ca.Certificate().SerialNumber, err)
 				}
 			}
-		})
+		}))
 	}
 }
 
 // TestRealAgentsRenew runs agents through several of their certificates' lives:
 // they are for new keys each time, and nobody's streams break.
 func TestRealAgentsRenew(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	p := s.start(func(c *server.Config) { c.Times.ClientCertificate = 10 * time.Second })
-	g := s.inhabit(p)
-	p.awaitSize("web", 2)
-	ids := s.living()
-	identity := func(id fleet.InstanceID) *pki.Keypair {
-		t.Helper()
-		var pair *pki.Keypair
-		eventually(t, "a pair of "+string(id), func() error { // a renewal may be between the two files
-			cert, err := os.ReadFile(g.path(id, "identity", "identity.crt"))
-			if err != nil {
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		p := s.start(func(c *server.Config) { c.Times.ClientCertificate = 10 * time.Second })
+		g := s.inhabit(p)
+		p.awaitSize("web", 2)
+		ids := s.living()
+		identity := func(id fleet.InstanceID) *pki.Keypair {
+			t.Helper()
+			var pair *pki.Keypair
+			eventually(t, "a pair of "+string(id), func() error { // a renewal may be between the two files
+				cert, err := os.ReadFile(g.path(id, "identity", "identity.crt"))
+				if err != nil {
+					return err
+				}
+				key, err := os.ReadFile(g.path(id, "identity", "identity.key"))
+				if err != nil {
+					return err
+				}
+				pair, err = pki.ParseKeypair(cert, key)
 				return err
-			}
-			key, err := os.ReadFile(g.path(id, "identity", "identity.key"))
-			if err != nil {
-				return err
-			}
-			pair, err = pki.ParseKeypair(cert, key)
-			return err
-		})
-		return pair
-	}
-	first := identity(ids[0]).Certificate()
-	time.Sleep(time.Until(first.NotAfter) + time.Second) // the first ones are over for certain
-	if n := p.log.count("certificate renewed"); n < 2 || n > 12 {
-		t.Errorf("%d renewals of two agents in the life of one certificate", n)
-	}
-	next := identity(ids[0]).Certificate()
-	if next.SerialNumber.Cmp(first.SerialNumber) == 0 || next.PublicKey.(ed25519.PublicKey).Equal(first.PublicKey) {
-		t.Error("the agent has the certificate, or the key, of the beginning")
-	}
-	if after := s.living(); !slices.Equal(after, ids) {
-		t.Errorf("%v live, were %v", after, ids)
-	}
-	for _, id := range ids {
-		if i, err := p.instance(id); err != nil || !i.GetConnected() || time.Since(i.GetLastReportAt().AsTime()) > 3*time.Second {
-			t.Errorf("after its first certificate's end %s is %v, %v", id, i, err)
+			})
+			return pair
 		}
-	}
-	if n := len(s.world.Calls(fake.OpGet)); n > 0 {
-		t.Errorf("the provider was asked %d times about machines whose streams broke", n)
-	}
+		first := identity(ids[0]).Certificate()
+		time.Sleep(time.Until(first.NotAfter) + time.Second) // the first ones are over for certain
+		if n := p.log.count("certificate renewed"); n < 2 || n > 12 {
+			t.Errorf("%d renewals of two agents in the life of one certificate", n)
+		}
+		next := identity(ids[0]).Certificate()
+		if next.SerialNumber.Cmp(first.SerialNumber) == 0 || next.PublicKey.(ed25519.PublicKey).Equal(first.PublicKey) {
+			t.Error("the agent has the certificate, or the key, of the beginning")
+		}
+		if after := s.living(); !slices.Equal(after, ids) {
+			t.Errorf("%v live, were %v", after, ids)
+		}
+		for _, id := range ids {
+			if i, err := p.instance(id); err != nil || !i.GetConnected() || time.Since(i.GetLastReportAt().AsTime()) > 3*time.Second {
+				t.Errorf("after its first certificate's end %s is %v, %v", id, i, err)
+			}
+		}
+		if n := len(s.world.Calls(fake.OpGet)); n > 0 {
+			t.Errorf("the provider was asked %d times about machines whose streams broke", n)
+		}
+	})
 }

@@ -36,64 +36,60 @@ func (s *site) modernize() {
 // once, keeps all machines, works on all objects, and loses nothing of what it does
 // not know.
 func TestRollback(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	s.replace(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "1s"`)
-	p.refreshes(updated)
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))}); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitSize("web", 3)
-	operator, key := newID(t, fleet.OperatorKind), newKey(t)
-	register := &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), operatorClaims(operator)), PublicKey: publicPEM(t, key)}
-	if _, err := p.registration().RegisterOperator(within(t), register); err != nil {
-		t.Fatal(err)
-	}
-	ask := &nstancev1.CreateInstanceRequest{Group: "web", IdempotencyKey: "k"}
-	asked, err := p.operator("default").CreateInstance(within(t), ask)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.awaitPhase(fleet.InstanceID(asked.GetInstance().GetId()), isRunning)
-	before := s.living()
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	s.modernize()
-	s.world.ForgetCalls()
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		s.replace(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "1s"`)
+		p.refreshes(updated)
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))}); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitSize("web", 3)
+		operator, key := newID(t, fleet.OperatorKind), newKey(t)
+		register := &nstancev1.RegisterOperatorRequest{Nonce: mint(t, s.trust(), operatorClaims(operator)), PublicKey: publicPEM(t, key)}
+		if _, err := p.registration().RegisterOperator(within(t), register); err != nil {
+			t.Fatal(err)
+		}
+		ask := &nstancev1.CreateInstanceRequest{Group: "web", IdempotencyKey: "k"}
+		asked, err := p.operator("default").CreateInstance(within(t), ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.awaitPhase(fleet.InstanceID(asked.GetInstance().GetId()), isRunning)
+		before := s.living()
+		p.ends()
+		s.modernize()
+		s.world.ForgetCalls()
 
-	q := s.start(named("b")).awaitLeading()
-	if err := s.agents.move(q); err != nil {
-		t.Fatal(err)
-	}
-	q.awaitSize("web", 3)
-	if after := s.living(); !slices.Equal(before, after) || len(s.world.Calls(fake.OpCreate)) > 0 {
-		t.Errorf("%v live, were %v", after, before)
-	}
-	status := q.configStatus()
-	if v := status.GetViolations(); !status.GetRunningApplied() || len(v) != 1 || v[0].GetField() != "newer" {
-		t.Errorf("config status: %v", status)
-	}
-	if _, err := q.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))}); err != nil {
-		t.Fatal(err)
-	}
-	q.awaitSize("web", 1)
-	again, err := q.operator("default").CreateInstance(within(t), ask)
-	if err != nil || again.GetInstance().GetId() != asked.GetInstance().GetId() {
-		t.Errorf("the key names %v, %v, want %v", again, err, asked)
-	}
-	if _, err := q.registration().RegisterOperator(within(t), register); err != nil {
-		t.Errorf("the operator comes again: %v", err)
-	}
-	for _, prefix := range []string{"applied/", "groups/", "instance/", "request/", fleet.OperatorKey("default", operator)} {
-		for _, key := range s.keys(prefix) {
-			text := strings.Join(strings.Fields(s.get(key)), "")
-			if strings.Count(text, newerField) != 1 {
-				t.Errorf("%s is without what the newer version said:\n%s", key, s.get(key))
+		q := s.successor()
+		q.awaitSize("web", 3)
+		if after := s.living(); !slices.Equal(before, after) || len(s.world.Calls(fake.OpCreate)) > 0 {
+			t.Errorf("%v live, were %v", after, before)
+		}
+		status := q.configStatus()
+		if v := status.GetViolations(); !status.GetRunningApplied() || len(v) != 1 || v[0].GetField() != "newer" {
+			t.Errorf("config status: %v", status)
+		}
+		if _, err := q.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))}); err != nil {
+			t.Fatal(err)
+		}
+		q.awaitSize("web", 1)
+		again, err := q.operator("default").CreateInstance(within(t), ask)
+		if err != nil || again.GetInstance().GetId() != asked.GetInstance().GetId() {
+			t.Errorf("the key names %v, %v, want %v", again, err, asked)
+		}
+		if _, err := q.registration().RegisterOperator(within(t), register); err != nil {
+			t.Errorf("the operator comes again: %v", err)
+		}
+		for _, prefix := range []string{"applied/", "groups/", "instance/", "request/", fleet.OperatorKey("default", operator)} {
+			for _, key := range s.keys(prefix) {
+				text := strings.Join(strings.Fields(s.get(key)), "")
+				if strings.Count(text, newerField) != 1 {
+					t.Errorf("%s is without what the newer version said:\n%s", key, s.get(key))
+				}
 			}
 		}
-	}
-	if strings.Contains(s.get("leader/"+shardID+".json"), "newer") {
-		t.Error("the record of the new leader says what another one meant")
-	}
+		if strings.Contains(s.get("leader/"+shardID+".json"), "newer") {
+			t.Error("the record of the new leader says what another one meant")
+		}
+	})
 }

@@ -35,7 +35,7 @@ type spendingSuite struct {
 // open returns two that are fresh for every call.
 func runSpendingSuite(t *testing.T, claims nonce.Claims, open func(t *testing.T) (a, b nonceSpender)) {
 	t.Helper()
-	for name, test := range map[string]func(spendingSuite, *testing.T){
+	for what, test := range map[string]func(spendingSuite, *testing.T){
 		"the first key binds and may come again":   spendingSuite.repeat,
 		"another key is refused for ever":          spendingSuite.otherKey,
 		"of racing keys exactly one wins":          spendingSuite.race,
@@ -43,10 +43,9 @@ func runSpendingSuite(t *testing.T, claims nonce.Claims, open func(t *testing.T)
 		"racing calls with one key all succeed":    spendingSuite.sameKeyRace,
 		"what one server bound, the other honours": spendingSuite.otherServer,
 	} {
-		t.Run(name, func(t *testing.T) {
-			a, b := open(t)
-			test(spendingSuite{claims, a, b}, t)
-		})
+		t.Log(what)
+		a, b := open(t)
+		test(spendingSuite{claims, a, b}, t)
 	}
 }
 

@@ -104,7 +104,7 @@ func (c *crossing) renewCertificate() {
 func (c *crossing) callAsAgent() {
 	absent := newID(c.t, "knd")
 	as := func(id fleet.InstanceID) error {
-		return c.call(c.p, c.method, issue(c.t, c.trust().CA, pki.RoleAgent, c.a, id, time.Hour), codes.Unauthenticated)
+		return c.call(c.p, c.method, issue(c.t, c.trust().CA, pki.RoleAgent, c.a, id, time.Hour))
 	}
 	c.alike(codes.Unauthenticated, string(c.runs), as(c.runs), string(absent), as(absent))
 }
@@ -113,7 +113,7 @@ func (c *crossing) callAsAgent() {
 func (c *crossing) callForDefault() {
 	_, pair := c.operator(c.a)
 	want := map[bool]codes.Code{true: codes.OK, false: codes.PermissionDenied}[c.a == "default"]
-	if err := c.call(c.p, c.method, pair, want); status.Code(err) != want {
+	if err := c.call(c.p, c.method, pair); status.Code(err) != want {
 		c.t.Errorf("answered %v, want %s", err, want)
 	}
 }

@@ -65,46 +65,45 @@ func tenantTable() map[string]func(*crossing) {
 // naming what is the other's: it answers like for what is not there, shows
 // nothing of the other's, and changes nothing of it. A method without a row fails.
 func TestTenantsNeverMeet(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.config["GROUPS"] = `
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.config["GROUPS"] = `
 		"default": { "web": { "template": "knd", "size": 2, "drain_timeout": "1h" }, "only-default": { "template": "knd", "size": 0 } },
 		"prod": { "web": { "template": "knd", "size": 2, "drain_timeout": "1h" }, "only-prod": { "template": "knd", "size": 0 } }`
-	s.putConfig(shardID)
-	p := s.start()
-	s.populate(p)
-	tenants := []string{"default", "prod"}
-	drains := map[string]fleet.InstanceID{}
-	for _, tenant := range tenants {
-		drains[tenant] = p.settleTenant(tenant)
-	}
-	table := tenantTable()
-	for _, m := range methods() {
-		name := string(m.Parent().Name()) + "/" + string(m.Name())
-		row, ok := table[name]
-		if !ok {
-			t.Errorf("no row says what %s does for one tenant that names what is another's", name)
-			continue
+		s.putConfig(shardID)
+		p := s.start()
+		s.populate(p)
+		tenants := []string{"default", "prod"}
+		drains := map[string]fleet.InstanceID{}
+		for _, tenant := range tenants {
+			drains[tenant] = p.settleTenant(tenant)
 		}
-		delete(table, name)
-		for n, a := range tenants {
-			b := tenants[1-n]
-			t.Run(name+" by "+a, func(t *testing.T) {
-				mine := &process{t: t, site: s, log: p.log, stop: p.stop, done: p.done}
-				c := &crossing{site: s, t: t, p: mine, a: a, b: b, client: p.operator(a), drains: drains[b], key: keyOf(b), method: m}
+		table := tenantTable()
+		for _, m := range methods() {
+			name := string(m.Parent().Name()) + "/" + string(m.Name())
+			row, ok := table[name]
+			if !ok {
+				t.Errorf("no row says what %s does for one tenant that names what is another's", name)
+				continue
+			}
+			delete(table, name)
+			for n, a := range tenants {
+				b := tenants[1-n]
+				c := &crossing{site: s, t: t, p: p, a: a, b: b, client: p.operator(a), drains: drains[b], key: keyOf(b), method: m}
 				c.runs = c.running(b)
 				before := c.everythingOf(b)
+				t.Log(name, "by", a)
 				row(c)
 				if after := c.everythingOf(b); after != before {
 					t.Errorf("what is %s's was\n%s\nand is\n%s", b, before, after)
 				}
-			})
+			}
 		}
-	}
-	for name := range table {
-		t.Errorf("the row %s is of no method", name)
-	}
-	s.checkKeys(tenants)
+		for name := range table {
+			t.Errorf("the row %s is of no method", name)
+		}
+		s.checkKeys(tenants)
+	})
 }
 
 // settleTenant waits for a tenant's two instances and begins to drain one. It

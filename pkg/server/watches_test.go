@@ -148,232 +148,224 @@ func endOfInstances(m *nstancev1.WatchInstancesResponse) bool { return m.GetType
 // TestWatchGroups follows a group from its definition through its instances'
 // coming and going to its end, and sees what ListGroups shows.
 func TestWatchGroups(t *testing.T) {
-	t.Parallel()
-	_, p := running(t)
-	w := p.watchGroups("default")
-	_, snapshot := w.next("the snapshot's end", endOfGroups)
-	if len(snapshot) != 1 || !groupIs("web", 2)(snapshot[0]) {
-		t.Fatalf("snapshot %v", snapshot)
-	}
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))}); err != nil {
-		t.Fatal(err)
-	}
-	three, _ := w.next("web has three", groupIs("web", 3))
-	if listed, err := p.group("web"); err != nil || listed.GetEtag() != three.GetGroup().GetEtag() ||
-		len(three.GetGroup().GetProviderIds()) != 3 {
-		t.Errorf("told %v, listed %v, %v", three, listed, err)
-	}
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "extra", Template: ptr("knd"), Size: ptr(int32(1))}); err != nil {
-		t.Fatal(err)
-	}
-	w.next("extra has one", groupIs("extra", 1))
-	if _, err := p.operator("default").DeleteGroup(within(t), &nstancev1.DeleteGroupRequest{Key: "extra"}); err != nil {
-		t.Fatal(err)
-	}
-	gone := func(m *nstancev1.WatchGroupsResponse) bool {
-		return m.GetType() == deleteEvent && m.GetKey() == "extra"
-	}
-	w.next("extra is gone", gone)
+	simulated(t, func(t *testing.T) {
+		_, p := running(t)
+		w := p.watchGroups("default")
+		_, snapshot := w.next("the snapshot's end", endOfGroups)
+		if len(snapshot) != 1 || !groupIs("web", 2)(snapshot[0]) {
+			t.Fatalf("snapshot %v", snapshot)
+		}
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))}); err != nil {
+			t.Fatal(err)
+		}
+		three, _ := w.next("web has three", groupIs("web", 3))
+		if listed, err := p.group("web"); err != nil || listed.GetEtag() != three.GetGroup().GetEtag() ||
+			len(three.GetGroup().GetProviderIds()) != 3 {
+			t.Errorf("told %v, listed %v, %v", three, listed, err)
+		}
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "extra", Template: ptr("knd"), Size: ptr(int32(1))}); err != nil {
+			t.Fatal(err)
+		}
+		w.next("extra has one", groupIs("extra", 1))
+		if _, err := p.operator("default").DeleteGroup(within(t), &nstancev1.DeleteGroupRequest{Key: "extra"}); err != nil {
+			t.Fatal(err)
+		}
+		gone := func(m *nstancev1.WatchGroupsResponse) bool {
+			return m.GetType() == deleteEvent && m.GetKey() == "extra"
+		}
+		w.next("extra is gone", gone)
+	})
 }
 
 // TestWatchInstances follows an instance through its drain to its end. Who comes
 // in between gets it with the snapshot, at another leader too.
 func TestWatchInstances(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 2, "drain_timeout": "1h" } }`
-	s.putConfig(shardID)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 2)
-	w := p.watchInstances("default")
-	if _, before := w.next("the snapshot's end", endOfInstances); len(before) > 0 {
-		t.Errorf("nothing drains, and the snapshot has %v", before)
-	}
-	id := s.living()[0]
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1)), Remove: []string{string(id)}}); err != nil {
-		t.Fatal(err)
-	}
-	drains, _ := w.next("it drains", instanceIs(id, nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING))
-	if d := drains.GetInstance().GetDrain(); d.GetReason() == "" || !d.GetDeleteAt().AsTime().After(time.Now()) {
-		t.Errorf("told %v", drains)
-	}
-	late := p.watchInstances("default")
-	if _, before := late.next("the snapshot's end", endOfInstances); len(before) != 1 || before[0].GetInstance().GetId() != string(id) {
-		t.Errorf("the snapshot has %v", before)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 2, "drain_timeout": "1h" } }`))
+		w := p.watchInstances("default")
+		if _, before := w.next("the snapshot's end", endOfInstances); len(before) > 0 {
+			t.Errorf("nothing drains, and the snapshot has %v", before)
+		}
+		id := s.living()[0]
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1)), Remove: []string{string(id)}}); err != nil {
+			t.Fatal(err)
+		}
+		drains, _ := w.next("it drains", instanceIs(id, nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING))
+		if d := drains.GetInstance().GetDrain(); d.GetReason() == "" || !d.GetDeleteAt().AsTime().After(time.Now()) {
+			t.Errorf("told %v", drains)
+		}
+		late := p.watchInstances("default")
+		if _, before := late.next("the snapshot's end", endOfInstances); len(before) != 1 || before[0].GetInstance().GetId() != string(id) {
+			t.Errorf("the snapshot has %v", before)
+		}
 
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.ended(); status.Code(err) != codes.Unavailable {
-		t.Errorf("the watch of a leader that went away ended with %v", err)
-	}
-	q := s.start(named("b")).awaitLeading()
-	if err := s.agents.move(q); err != nil {
-		t.Fatal(err)
-	}
-	next := q.watchInstances("default")
-	if _, before := next.next("the snapshot's end", endOfInstances); len(before) != 1 || before[0].GetInstance().GetId() != string(id) {
-		t.Errorf("the next leader's snapshot has %v", before)
-	}
-	s.world.Kill(id)
-	s.agents.of(id).conn.Close()
-	next.next("it is deleted", instanceIs(id, nstancev1.InstancePhase_INSTANCE_PHASE_DELETED))
+		p.ends()
+		if err := w.ended(); status.Code(err) != codes.Unavailable {
+			t.Errorf("the watch of a leader that went away ended with %v", err)
+		}
+		q := s.successor()
+		next := q.watchInstances("default")
+		if _, before := next.next("the snapshot's end", endOfInstances); len(before) != 1 || before[0].GetInstance().GetId() != string(id) {
+			t.Errorf("the next leader's snapshot has %v", before)
+		}
+		s.world.Kill(id)
+		s.agents.of(id).conn.Close()
+		next.next("it is deleted", instanceIs(id, nstancev1.InstancePhase_INSTANCE_PHASE_DELETED))
+	})
 }
 
 // TestWatchErrors: what lasts comes first, then what happens; the shard's
 // troubles are for tenant default, a group's for its own tenant.
 func TestWatchErrors(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } }, "prod": { "web": { "template": "knd", "size": 1 } }`
-	s.putConfig(shardID)
-	s.world.Outage(errors.New("the cloud is on holiday"))
-	p := s.start().awaitLeading()
-	p.await("problem")
-	says := func(text string) func(*nstancev1.WatchErrorsResponse) bool {
-		return func(m *nstancev1.WatchErrorsResponse) bool { return strings.Contains(m.GetMessage(), text) }
-	}
-	mine, theirs := p.watchErrors("default"), p.watchErrors("prod")
-	first, _ := mine.next("what lasts", says("on holiday"))
-	if first.GetReason() != "ProviderError" || first.GetGroup() != "" || first.GetAt() == nil {
-		t.Errorf("told %v", first)
-	}
-	s.world.FailNext(fake.OpCreate, 1000, fake.Fault{Err: errors.New("the cloud is full")})
-	s.world.Outage(nil)
-	for name, w := range map[string]*watched[nstancev1.WatchErrorsResponse]{"default": mine, "prod": theirs} {
-		m, before := w.next("no VM is made", says("is full"))
-		id, err := fleet.ParseID(m.GetInstanceId())
-		if err != nil || m.GetGroup() != "web" {
-			t.Errorf("%s is told %v", name, m)
-			continue
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } }, "prod": { "web": { "template": "knd", "size": 1 } }`
+		s.putConfig(shardID)
+		s.world.Outage(errors.New("the cloud is on holiday"))
+		p := s.start().awaitLeading()
+		p.await("problem")
+		says := func(text string) func(*nstancev1.WatchErrorsResponse) bool {
+			return func(m *nstancev1.WatchErrorsResponse) bool { return strings.Contains(m.GetMessage(), text) }
 		}
-		for _, r := range s.records() {
-			if r.ID == id && r.Tenant != name {
-				t.Errorf("%s is told of %s's: %v", name, r.Tenant, m)
+		mine, theirs := p.watchErrors("default"), p.watchErrors("prod")
+		first, _ := mine.next("what lasts", says("on holiday"))
+		if first.GetReason() != "ProviderError" || first.GetGroup() != "" || first.GetAt() == nil {
+			t.Errorf("told %v", first)
+		}
+		s.world.FailNext(fake.OpCreate, 1000, fake.Fault{Err: errors.New("the cloud is full")})
+		s.world.Outage(nil)
+		for name, w := range map[string]*watched[nstancev1.WatchErrorsResponse]{"default": mine, "prod": theirs} {
+			m, before := w.next("no VM is made", says("is full"))
+			id, err := fleet.ParseID(m.GetInstanceId())
+			if err != nil || m.GetGroup() != "web" {
+				t.Errorf("%s is told %v", name, m)
+				continue
+			}
+			for _, r := range s.records() {
+				if r.ID == id && r.Tenant != name {
+					t.Errorf("%s is told of %s's: %v", name, r.Tenant, m)
+				}
+			}
+			if name == "prod" && len(before) > 0 {
+				t.Errorf("prod is told %v", before)
 			}
 		}
-		if name == "prod" && len(before) > 0 {
-			t.Errorf("prod is told %v", before)
-		}
-	}
-	later := p.watchErrors("prod")
-	later.next("what lasts", says("is full"))
+		later := p.watchErrors("prod")
+		later.next("what lasts", says("is full"))
+	})
 }
 
 // TestWatchInvalidConfig: whoever begins to watch is told that config/ can't run,
 // if it is of tenant default.
 func TestWatchInvalidConfig(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	s.put("config/"+shardID+".jsonc", strings.ReplaceAll(s.text(), `"template": "knd"`, `"template": "nosuch"`))
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	q := s.start(named("b")).awaitLeading()
-	m, _ := q.watchErrors("default").next("the config is invalid", func(m *nstancev1.WatchErrorsResponse) bool {
-		return m.GetReason() == "ConfigInvalid"
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		s.put("config/"+shardID+".jsonc", strings.ReplaceAll(s.text(), `"template": "knd"`, `"template": "nosuch"`))
+		p.ends()
+		q := s.start(named("b")).awaitLeading()
+		m, _ := q.watchErrors("default").next("the config is invalid", func(m *nstancev1.WatchErrorsResponse) bool {
+			return m.GetReason() == "ConfigInvalid"
+		})
+		if !strings.Contains(m.GetMessage(), "groups.default.web.template") {
+			t.Errorf("told %v", m)
+		}
+		if told := q.watchErrors("prod").quiet(); len(told) > 0 {
+			t.Errorf("prod is told %v", told)
+		}
 	})
-	if !strings.Contains(m.GetMessage(), "groups.default.web.template") {
-		t.Errorf("told %v", m)
-	}
-	if told := q.watchErrors("prod").quiet(); len(told) > 0 {
-		t.Errorf("prod is told %v", told)
-	}
 }
 
 // TestWatchInvalidGroup: what is wrong with a dynamic group is told to its own
 // tenant, until it is mended.
 func TestWatchInvalidGroup(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	prod := p.operator("prod")
-	if _, err := prod.UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "db", Template: ptr("knd"), Size: ptr(int32(0))}); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	key := "groups/" + shardID + ".jsonc"
-	good := s.get(key)
-	s.put(key, strings.ReplaceAll(good, `"template": "knd"`, `"template": "nosuch"`))
-	q := s.start(named("b")).awaitLeading()
-	m, _ := q.watchErrors("prod").next("the group is invalid", func(m *nstancev1.WatchErrorsResponse) bool {
-		return m.GetReason() == "GroupsInvalid"
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		prod := p.operator("prod")
+		db := &nstancev1.UpsertGroupRequest{Key: "db", Template: ptr("knd"), Size: ptr(int32(0))}
+		if _, err := prod.UpsertGroup(within(t), db); err != nil {
+			t.Fatal(err)
+		}
+		p.ends()
+		key := "groups/" + shardID + ".jsonc"
+		good := s.get(key)
+		s.put(key, strings.ReplaceAll(good, `"template": "knd"`, `"template": "nosuch"`))
+		q := s.start(named("b")).awaitLeading()
+		m, _ := q.watchErrors("prod").next("the group is invalid", func(m *nstancev1.WatchErrorsResponse) bool {
+			return m.GetReason() == "GroupsInvalid"
+		})
+		if m.GetGroup() != "db" || !strings.Contains(m.GetMessage(), "nosuch") {
+			t.Errorf("told %v", m)
+		}
+		groups := q.watchGroups("prod")
+		disabled := func(m *nstancev1.WatchGroupsResponse) bool {
+			return slices.ContainsFunc(m.GetGroup().GetConditions(), func(c *nstancev1.Condition) bool { return c.GetType() == "Disabled" })
+		}
+		groups.next("it is disabled", disabled)
+		if told := q.watchErrors("default").quiet(); len(told) > 0 {
+			t.Errorf("default is told %v", told)
+		}
+		if _, err := q.operator("prod").UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "db", Template: ptr("knd")}); err != nil {
+			t.Fatal(err)
+		}
+		groups.next("it is mended", func(m *nstancev1.WatchGroupsResponse) bool { return m.GetKey() == "db" && !disabled(m) })
+		if told := q.watchErrors("prod").quiet(); len(told) > 0 {
+			t.Errorf("told %v of what is mended", told)
+		}
 	})
-	if m.GetGroup() != "db" || !strings.Contains(m.GetMessage(), "nosuch") {
-		t.Errorf("told %v", m)
-	}
-	groups := q.watchGroups("prod")
-	disabled := func(m *nstancev1.WatchGroupsResponse) bool {
-		return slices.ContainsFunc(m.GetGroup().GetConditions(), func(c *nstancev1.Condition) bool { return c.GetType() == "Disabled" })
-	}
-	groups.next("it is disabled", disabled)
-	if told := q.watchErrors("default").quiet(); len(told) > 0 {
-		t.Errorf("default is told %v", told)
-	}
-	if _, err := q.operator("prod").UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "db", Template: ptr("knd")}); err != nil {
-		t.Fatal(err)
-	}
-	groups.next("it is mended", func(m *nstancev1.WatchGroupsResponse) bool { return m.GetKey() == "db" && !disabled(m) })
-	if told := q.watchErrors("prod").quiet(); len(told) > 0 {
-		t.Errorf("told %v of what is mended", told)
-	}
 }
 
 // TestWatchWithoutReading: a reader that takes nothing holds up neither the
 // others, nor the shard, nor the server's end.
 func TestWatchWithoutReading(t *testing.T) {
-	t.Parallel()
-	_, p := running(t)
-	var idle []grpc.ServerStreamingClient[nstancev1.WatchGroupsResponse]
-	for range 3 {
-		stream, err := p.operator("default").WatchGroups(t.Context(), &nstancev1.WatchGroupsRequest{})
-		if err != nil {
-			t.Fatal(err)
+	simulated(t, func(t *testing.T) {
+		_, p := running(t)
+		var idle []grpc.ServerStreamingClient[nstancev1.WatchGroupsResponse]
+		for range 3 {
+			stream, err := p.operator("default").WatchGroups(t.Context(), &nstancev1.WatchGroupsRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			idle = append(idle, stream)
 		}
-		idle = append(idle, stream)
-	}
-	w := p.watchGroups("default")
-	for n := range 8 {
-		vars, err := structpb.NewStruct(map[string]any{"n": n, "big": strings.Repeat("x", 60<<10)})
-		if err != nil {
-			t.Fatal(err)
+		w := p.watchGroups("default")
+		for n := range 8 {
+			vars, err := structpb.NewStruct(map[string]any{"n": n, "big": strings.Repeat("x", 60<<10)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Vars: vars}); err != nil {
+				t.Fatal(err)
+			}
+			w.next(fmt.Sprint("web has n ", n), func(m *nstancev1.WatchGroupsResponse) bool {
+				return m.GetGroup().GetVars().GetFields()["n"].GetNumberValue() == float64(n)
+			})
 		}
-		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Vars: vars}); err != nil {
-			t.Fatal(err)
-		}
-		w.next(fmt.Sprint("web has n ", n), func(m *nstancev1.WatchGroupsResponse) bool {
-			return m.GetGroup().GetVars().GetFields()["n"].GetNumberValue() == float64(n)
-		})
-	}
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	for _, stream := range idle {
-		for {
-			if _, err := stream.Recv(); err != nil {
-				break
+		p.ends()
+		for _, stream := range idle {
+			for {
+				if _, err := stream.Recv(); err != nil {
+					break
+				}
 			}
 		}
-	}
+	})
 }
 
 // TestTooManyWatches: an operator that opens more than it may is told so, and
 // others go on.
 func TestTooManyWatches(t *testing.T) {
-	t.Parallel()
-	_, p := running(t)
-	client := p.operator("default")
-	for range operators.MaxWatchesPerOperator {
+	simulated(t, func(t *testing.T) {
+		_, p := running(t)
+		client := p.operator("default")
+		for range operators.MaxWatchesPerOperator {
+			stream, err := client.WatchGroups(t.Context(), &nstancev1.WatchGroupsRequest{})
+			follow(t, stream, err)
+		}
 		stream, err := client.WatchGroups(t.Context(), &nstancev1.WatchGroupsRequest{})
-		follow(t, stream, err)
-	}
-	stream, err := client.WatchGroups(t.Context(), &nstancev1.WatchGroupsRequest{})
-	if err == nil {
-		_, err = stream.Recv()
-	}
-	refused(t, err, codes.ResourceExhausted, "16 watches open")
-	p.watchGroups("default").next("the snapshot's end", endOfGroups)
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		refused(t, err, codes.ResourceExhausted, "16 watches open")
+		p.watchGroups("default").next("the snapshot's end", endOfGroups)
+	})
 }
