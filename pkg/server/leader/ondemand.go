@@ -34,41 +34,21 @@ func (o *onDemand) CreateInstance(ctx context.Context, n operators.NewInstance) 
 }
 
 func (o *onDemand) create(ctx context.Context, n operators.NewInstance) (fleet.Instance, error) {
-	var request ledger.Request
-	var failed fleet.InstanceID // that the key names, and need not name any longer
-	if n.Key != "" {
-		found, err := o.records.Request(ctx, n.Group.Tenant, n.Key)
-		if err != nil && !errors.Is(err, ledger.ErrNotFound) {
-			return fleet.Instance{}, err
-		}
-		request = found
-	}
-	if request.ID != "" {
-		switch i, err := o.named(ctx, request); {
-		case err == nil && free(request, i):
-			request, failed = ledger.Request{}, request.ID
-		case err != nil:
-			return fleet.Instance{}, err
-		default:
-			if err := differs(n, request); err != nil {
-				return fleet.Instance{}, err
-			}
-			if i.ID != "" {
-				return i, nil
-			}
-		}
+	found, err := o.found(ctx, n)
+	if err != nil || found.instance.ID != "" {
+		return found.instance, err
 	}
 	leave, err := o.tally.enter(n.Group.Tenant, o.records.OnDemand(n.Group.Tenant))
 	if err != nil {
 		return fleet.Instance{}, err
 	}
 	defer leave()
-	i, err := o.draft(n, request.ID)
+	i, err := o.draft(n, found.id)
 	if err != nil {
 		return fleet.Instance{}, err
 	}
-	if n.Key != "" && request.ID == "" {
-		id, err := o.claim(ctx, failed, i)
+	if n.Key != "" && found.id == "" {
+		id, err := o.claim(ctx, found.failed, i)
 		if err != nil {
 			return fleet.Instance{}, err
 		}

@@ -13,6 +13,38 @@ import (
 
 // This file is what an idempotency key stands for.
 
+// found is what an idempotency key stands for. The zero value: nothing yet.
+type found struct {
+	instance fleet.Instance   // that it names
+	id       fleet.InstanceID // of the instance that it names, whose record was never written
+	failed   fleet.InstanceID // that it names, and need not name any longer
+}
+
+// found looks up what the key of a new instance stands for.
+func (o *onDemand) found(ctx context.Context, n operators.NewInstance) (found, error) {
+	if n.Key == "" {
+		return found{}, nil
+	}
+	r, err := o.records.Request(ctx, n.Group.Tenant, n.Key)
+	if errors.Is(err, ledger.ErrNotFound) {
+		return found{}, nil
+	}
+	if err != nil {
+		return found{}, err
+	}
+	i, err := o.named(ctx, r)
+	switch {
+	case err != nil:
+		return found{}, err
+	case free(r, i):
+		return found{failed: r.ID}, nil
+	case i.ID == "":
+		return found{id: r.ID}, differs(n, r)
+	default:
+		return found{instance: i}, differs(n, r)
+	}
+}
+
 // named is the instance that a request names: as its record says, or as gone. It is
 // the zero Instance when its record was never written, as after a crash in between.
 func (o *onDemand) named(ctx context.Context, r ledger.Request) (fleet.Instance, error) {

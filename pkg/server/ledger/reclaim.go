@@ -75,7 +75,7 @@ func (w *Writer) amend(ctx context.Context, tenant, key string, change func(*Req
 // record is about to leave the store.
 func (w *Writer) retire(ctx context.Context, i fleet.Instance) error {
 	if fleet.CheckRequestKey(i.RequestKey) != nil {
-		return nil // what is no key names nothing
+		return nil //nolint:nilerr // what is no key names nothing
 	}
 	_, err := w.amend(ctx, i.Tenant, i.RequestKey, func(r *Request) bool {
 		if r.ID != i.ID || r.Gone {

@@ -63,11 +63,7 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 		l.cfg.Changed(x.group.Key, x.record.ID) // it is one of the group's from here on, however long the provider takes
 	}
 	l.announce(x, time.Now())
-	asked := time.Now()
-	vm, err := l.create(ctx, x, spec, repeated)
-	if !provider.Definite(err) {
-		l.observed.with(x.record.ID, func(b *observation) { b.askedAt = asked })
-	}
+	vm, asked, err := l.ask(ctx, x, spec, repeated)
 	l.release(x) // what is left to do is a matter of the store
 	switch {
 	case err == nil:

@@ -50,6 +50,16 @@ func createProblem(x *launch, err error) error {
 	return because(reason, fmt.Errorf("create instance %s: %w", x.record.ID, err))
 }
 
+// ask is create, and remembers when it was called, unless it was certainly refused.
+func (l *launcher) ask(ctx context.Context, x *launch, spec provider.Spec, repeated bool) (vm provider.VM, asked time.Time, err error) {
+	asked = time.Now()
+	vm, err = l.create(ctx, x, spec, repeated)
+	if !provider.Definite(err) {
+		l.observed.with(x.record.ID, func(b *observation) { b.askedAt = asked })
+	}
+	return vm, asked, err
+}
+
 // create asks for the VM in the subnet that the record names, and when that is
 // full in the next that has room for it, unless it was asked for before: then
 // it may be there.
