@@ -69,7 +69,7 @@ func (v *validator) providerArgs() {
 }
 
 func (v *validator) providerArgsOf(path string, g Group) {
-	if _, ok := v.shard.Templates[g.Template]; !ok {
+	if _, ok := v.shard.Templates[g.Template]; !ok || v.problems.full() {
 		return
 	}
 	merged, _ := v.shard.build(fleet.GroupKey{}, g, Entry{})

@@ -47,7 +47,8 @@ const pickyText = `{
   "defaults": { "args": { "image": "{{ .Image.os }}", "labels": { "shard": "{{ .Server.Shard }}" } } },
   "templates": {
     "knd": { "kind": "knd", "arch": "amd64", "subnet_pool": "workers", "args": { "disk": 5, "labels": { "id": "{{ .Instance.ID }}" } } },
-    "lone": { "kind": "lon", "arch": "amd64", "subnet_pool": "workers", "vars": { "team": "ops" }, "args": { "labels": { "team": "{{ .Vars.team }}" } } }
+    "lone": { "kind": "lon", "arch": "amd64", "subnet_pool": "workers", "vars": { "team": "ops" },
+      "args": { "labels": { "team": "{{ .Vars.team }}" } } }
   },
   "groups": { "default": { "web": { "template": "knd", "args": { "labels": { "role": "web" } } }, "db": { "template": "knd" } } }
 }`
@@ -56,17 +57,21 @@ const pickyText = `{
 // it comes from; every group is judged by its own args, and rendered ones.
 func TestProviderArgs(t *testing.T) {
 	for name, c := range map[string]struct{ old, replaced, want string }{
-		"nothing wrong":      {"", "", ""},
-		"of a group":         {`"role": "web"`, `"role": "web two"`, "groups.default.web.args.labels.role: more than a word"},
-		"of a template":      {`"disk": 5`, `"disk": 50`, "templates.knd.args.disk: too large"},
-		"of the defaults":    {`"{{ .Server.Shard }}"`, `"a {{ .Server.Shard }}"`, "defaults.args.labels.shard: more than a word"},
-		"overridden":         {`"db": { "template": "knd" }`, `"db": { "template": "knd", "args": { "disk": 50 } }`, "groups.default.db.args.disk: too large"},
-		"of no layer":        {`"image": "{{ .Image.os }}", `, ``, "groups.default.db.args.image: required\ngroups.default.web.args.image: required\ntemplates.lone.args.image: required"},
-		"of an instance":     {`"{{ .Instance.ID }}"`, `"{{ .Instance.ID }} {{ .Instance.Kind }}"`, "templates.knd.args.labels.id: more than a word"},
-		"type, template's":   {`"knd": { "kind"`, `"knd": { "instance_type": "huge", "kind"`, "templates.knd.instance_type: no such type"},
-		"type, group's":      {`"db": { "template": "knd" }`, `"db": { "template": "knd", "instance_type": "huge" }`, "groups.default.db.instance_type: no such type"},
+		"nothing wrong":   {"", "", ""},
+		"of a group":      {`"role": "web"`, `"role": "web two"`, "groups.default.web.args.labels.role: more than a word"},
+		"of a template":   {`"disk": 5`, `"disk": 50`, "templates.knd.args.disk: too large"},
+		"of the defaults": {`"{{ .Server.Shard }}"`, `"a {{ .Server.Shard }}"`, "defaults.args.labels.shard: more than a word"},
+		"overridden": {`"db": { "template": "knd" }`, `"db": { "template": "knd", "args": { "disk": 50 } }`,
+			"groups.default.db.args.disk: too large"},
+		"of no layer": {`"image": "{{ .Image.os }}", `, ``,
+			"groups.default.db.args.image: required\ngroups.default.web.args.image: required\ntemplates.lone.args.image: required"},
+		"of an instance": {`"{{ .Instance.ID }}"`, `"{{ .Instance.ID }} {{ .Instance.Kind }}"`,
+			"templates.knd.args.labels.id: more than a word"},
+		"type, template's": {`"knd": { "kind"`, `"knd": { "instance_type": "huge", "kind"`, "templates.knd.instance_type: no such type"},
+		"type, group's": {`"db": { "template": "knd" }`, `"db": { "template": "knd", "instance_type": "huge" }`,
+			"groups.default.db.instance_type: no such type"},
 		"of a lone template": {`"team": "ops"`, `"team": "ops of x"`, "templates.lone.args.labels.team: more than a word"},
-		"not known before":   {`"vars": { "team": "ops" }, `, ``, ""}, // an instance may bring it along
+		"not known before":   {`"vars": { "team": "ops" },`, ``, ""}, // an instance may bring it along
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !strings.Contains(pickyText, c.old) {
@@ -98,7 +103,8 @@ func TestProviderArgs(t *testing.T) {
 // it is of the size alone, and so is a single instance with what was asked for it.
 func TestProviderArgsOfChanges(t *testing.T) {
 	var provider picky
-	text := strings.Replace(pickyText, `"disk": 5, "labels": {`, `"disk": 5, "labels": { "note": "{{ if has .Vars \"note\" }}{{ .Vars.note }}{{ end }}",`, 1)
+	text := strings.Replace(pickyText, `"disk": 5, "labels": {`,
+		`"disk": 5, "labels": { "note": "{{ if has .Vars \"note\" }}{{ .Vars.note }}{{ end }}",`, 1)
 	s, err := config.ParseWith([]byte(text), provider.checks())
 	if err != nil {
 		t.Fatal(err)
@@ -124,11 +130,12 @@ func TestProviderArgsOfChanges(t *testing.T) {
 	}
 
 	groups, _ := s.Resolve(config.Dynamic{})
-	lone, err := config.ParseWith([]byte(strings.Replace(pickyText, `"vars": { "team": "ops" }, `, ``, 1)), provider.checks())
+	lone, err := config.ParseWith([]byte(strings.Replace(pickyText, `"vars": { "team": "ops" },`, ``, 1)), provider.checks())
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := lone.Upsert(config.Dynamic{}, fleet.GroupKey{Tenant: "default", Name: "lone"}, config.Change{Template: ptr("lone")}, provider.checks())
+	single := fleet.GroupKey{Tenant: "default", Name: "lone"}
+	made, err := lone.Upsert(config.Dynamic{}, single, config.Change{Template: ptr("lone")}, provider.checks())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,8 +149,8 @@ func TestProviderArgsOfChanges(t *testing.T) {
 		"good":         {s, groups[web], fleet.Overrides{Vars: map[string]any{"note": "x"}}, ""},
 		"bad var":      {s, groups[web], fleet.Overrides{Vars: map[string]any{"note": "x y"}}, "args.labels.note: more than a word"},
 		"bad type":     {s, groups[web], fleet.Overrides{InstanceType: "huge"}, "instance_type: no such type"},
-		"brings a var": {lone, loneGroups[fleet.GroupKey{Tenant: "default", Name: "lone"}], fleet.Overrides{Vars: map[string]any{"team": "x"}}, ""},
-		"lacks a var":  {lone, loneGroups[fleet.GroupKey{Tenant: "default", Name: "lone"}], fleet.Overrides{}, "vars: the args of group default/lone: render args.labels.team"},
+		"brings a var": {lone, loneGroups[single], fleet.Overrides{Vars: map[string]any{"team": "x"}}, ""},
+		"lacks a var":  {lone, loneGroups[single], fleet.Overrides{}, "vars: the args of group default/lone: render args.labels.team"},
 	} {
 		err := c.shard.CheckOverrides(c.group, c.o, provider.checks())
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

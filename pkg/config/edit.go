@@ -85,11 +85,16 @@ func (s *Shard) CheckChange(d Dynamic, key fleet.GroupKey, c Change, checks Chec
 		problems.addf("instance_type", "%v", err)
 	}
 	problems = slices.Concat(problems, after.check(), wrong)
-	// Nobody is kept from making smaller what can't be made any more.
-	if len(problems) == 0 && (c.Template != nil || c.InstanceType != nil || c.SubnetPool != nil || c.Vars != nil) {
+	if len(problems) == 0 && c.rebuilds() {
 		problems, _ = checks.refused(s, group) // what can't be rendered may be told for each instance
 	}
 	return problems.sorted().Err()
+}
+
+// rebuilds reports whether the change is of more than the size: nobody is kept from
+// making smaller what can't be made any more.
+func (c Change) rebuilds() bool {
+	return c.Template != nil || c.InstanceType != nil || c.SubnetPool != nil || c.Vars != nil
 }
 
 func checkRemove(c Change) Problems {

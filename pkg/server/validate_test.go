@@ -28,12 +28,14 @@ func TestValidate(t *testing.T) {
 			"server.leader_network.interface_id: the provider process moves no address"},
 		"an address that somebody else moves": {strings.Replace(good, `"bind": {`,
 			`"leader_network": { "ipv4": "10.0.0.9", "ipv6": "fd00::9" }, "bind": {`, 1), "is valid", ""},
-		"an address of a kind that the provider can't move": {strings.Replace(strings.Replace(good, `"kind": "process"`, `"kind": "docker"`, 1), `"bind": {`,
-			`"leader_network": { "ipv6": "fd00::9", "interface_id": "net" }, "bind": {`, 1), "",
+		"an address of a kind that the provider can't move": {
+			strings.NewReplacer(`"kind": "process"`, `"kind": "docker"`, `"bind": {`,
+				`"leader_network": { "ipv6": "fd00::9", "interface_id": "net" }, "bind": {`).Replace(good), "",
 			"server.leader_network.ipv6: the provider docker moves an IPv4 address only"},
 		"args that the provider refuses": {strings.Replace(good, `"vars": { "n": 1 }`, `"args": { "colour": "red" }`, 1), "",
 			"templates.knd.args.colour: no such field (have: env)"},
-		"an option that the provider does not have": {strings.Replace(good, `"kind": "process"`, `"kind": "process", "options": { "folder": "x" }`, 1), "",
+		"an option that the provider does not have": {
+			strings.Replace(good, `"kind": "process"`, `"kind": "process", "options": { "folder": "x" }`, 1), "",
 			"server.provider.options.folder: no such field (have: agent, dir"},
 		"a dangling reference": {strings.Replace(good, `"subnet_pool": "workers"`, `"subnet_pool": "wrkers"`, 1), "",
 			`no such subnet pool "wrkers"`},

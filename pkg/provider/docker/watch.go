@@ -33,6 +33,7 @@ func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 				starved[m.Actor.ID] = true
 			case events.ActionStart, events.ActionDestroy:
 				delete(starved, m.Actor.ID)
+			default:
 			}
 			if e, ok := p.event(m, starved[m.Actor.ID]); ok {
 				fn(e)

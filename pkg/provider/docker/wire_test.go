@@ -268,14 +268,14 @@ func TestBadArgs(t *testing.T) {
 		`args.memory: "m"`:              {"memory": "m"},
 		`args.memory: "-1"`:             {"memory": "-1"},
 		`args.memory: "9999999999999g"`: {"memory": "9999999999999g"},
-		"args.cpus: -1 is not valid: want a number such as 1.5":                                    {"cpus": -1},
-		"args.cpus: got a string: want a number":                                                   {"cpus": "2"},
-		"args.pids_limit: -1 is not valid":                                                         {"pids_limit": -1},
-		"args.labels.nstance:shard: labels that begin with nstance: are":                           {"labels": map[string]any{"nstance:shard": "x"}},
-		"args.env.NSTANCE_KEYS_DIR: the provider sets this variable itself":                        {"env": map[string]any{"NSTANCE_KEYS_DIR": "/x"}},
-		"args.extra_hosts: got a string: want a list":                                              {"extra_hosts": "a:b"},
-		`args.extra_hosts[1]: "nowhere" is not valid: want name:address`:                           {"extra_hosts": []any{"a:b", "nowhere"}},
-		`args.memory: "0" is not valid: want bytes such as 512m or 2g; args.cpus: -1 is not valid`: {"memory": "0", "cpus": -1},
+		"args.cpus: -1 is not valid: want a number such as 1.5":             {"cpus": -1},
+		"args.cpus: got a string: want a number":                            {"cpus": "2"},
+		"args.pids_limit: -1 is not valid":                                  {"pids_limit": -1},
+		"args.labels.nstance:shard: labels that begin with nstance: are":    {"labels": map[string]any{"nstance:shard": "x"}},
+		"args.env.NSTANCE_KEYS_DIR: the provider sets this variable itself": {"env": map[string]any{"NSTANCE_KEYS_DIR": "/x"}},
+		"args.extra_hosts: got a string: want a list":                       {"extra_hosts": "a:b"},
+		`args.extra_hosts[1]: "nowhere" is not valid: want name:address`:    {"extra_hosts": []any{"a:b", "nowhere"}},
+		`want bytes such as 512m or 2g; args.cpus: -1 is not valid`:         {"memory": "0", "cpus": -1},
 	} {
 		_, err := p.Create(t.Context(), newSpec(t, wireScope(), args))
 		if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {

@@ -85,7 +85,8 @@ func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	}{{"stop_grace", o.StopGrace, &cfg.StopGrace}, {"scan_interval", o.ScanInterval, &cfg.ScanInterval}} {
 		v, err := time.ParseDuration(d.text)
 		if err != nil {
-			return Config{}, provider.FieldErrors{{Path: "options." + d.name, Message: fmt.Sprintf("%.80q is not valid: want a duration such as 5s", d.text)}}
+			message := fmt.Sprintf("%.80q is not valid: want a duration such as 5s", d.text)
+			return Config{}, provider.FieldErrors{{Path: "options." + d.name, Message: message}}
 		}
 		*d.to = v
 	}

@@ -50,7 +50,7 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	// A create that was asked for already is repeated in the same subnet: there
 	// the provider knows it again.
 	repeated := recorded && askedFor(x.record)
-	switch err := l.settle(ctx, x, spec, recorded); {
+	switch err := l.settle(ctx, x, recorded); {
 	case err != nil && givenUp(x.record, repeated, err):
 		return l.abandon(ctx, x, err)
 	case err != nil:

@@ -18,7 +18,7 @@ import (
 
 // settle finds the subnet of a create that was asked for in none yet, and has
 // its record, if it is written already, say so.
-func (l *launcher) settle(ctx context.Context, x *launch, spec provider.Spec, recorded bool) error {
+func (l *launcher) settle(ctx context.Context, x *launch, recorded bool) error {
 	if x.record.Provider.Subnet != "" {
 		return nil
 	}
