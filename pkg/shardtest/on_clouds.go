@@ -50,7 +50,7 @@ func doProviderThrottles(s *Shard, _ args) error {
 // doProviderRefuses lets calls fail for certain; misses, before they took effect;
 // loses, after it.
 func doProviderRefuses(s *Shard, a args) error {
-	return s.fail(a, fake.Fault{Err: provider.ErrQuota})
+	return s.fail(a, fake.Fault{Err: provider.ErrSubnetFull})
 }
 func doProviderMisses(s *Shard, a args) error { return s.fail(a, fake.Fault{Err: fake.ErrLost}) }
 func doProviderLoses(s *Shard, a args) error {
