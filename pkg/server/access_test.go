@@ -285,11 +285,14 @@ func TestAnotherTenantSeesNothing(t *testing.T) {
 		// no instance of this one.
 		template := "knd"
 		size = 1
-		_, err = prod.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: "web", Template: &template, Size: &size,
-			Remove: []string{string(s.living()[0])}})
-		refused(t, err, codes.NotFound, "no managed instance")
-		if _, err = prod.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: "web", Template: &template, Size: &size}); err != nil {
+		living := s.living()
+		others := []string{string(living[0]), string(absent)}
+		made, err := prod.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: "web", Template: &template, Size: &size, Remove: others})
+		if err != nil {
 			t.Fatal(err)
+		}
+		if slices.Sort(others); !slices.Equal(slices.Sorted(slices.Values(made.GetAlreadyGone())), others) {
+			t.Errorf("another's instance and an absent one, to be removed: %v count as gone, want both", made.GetAlreadyGone())
 		}
 		eventually(t, "the other tenant's own group", func() error {
 			resp, err := prod.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
@@ -300,6 +303,9 @@ func TestAnotherTenantSeesNothing(t *testing.T) {
 		})
 		if g, err := p.group("web"); err != nil || g.GetSize() != 2 {
 			t.Errorf("this tenant's group: %v, %v", g, err)
+		}
+		if have := s.living(); len(have) != 3 || !slices.Contains(have, living[0]) || !slices.Contains(have, living[1]) {
+			t.Errorf("%v live, want %v and one of the other tenant", have, living)
 		}
 		_, err = prod.GetConfigStatus(ctx, &nstancev1.GetConfigStatusRequest{})
 		refused(t, err, codes.PermissionDenied, "default", "prod")
