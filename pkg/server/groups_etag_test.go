@@ -43,119 +43,122 @@ func (p *process) upsertTogether(req func(size int32) *nstancev1.UpsertGroupRequ
 // TestIfETag: of those who change what they have seen, one wins, be the group static
 // or not; who believes that there is no group does not change one.
 func TestIfETag(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	web, err := p.group("web")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(9)), IfEtag: ptr("0123")})
-	refused(t, err, codes.Aborted, `"0123"`, web.GetEtag())
-	_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(9)), IfEtag: ptr("")})
-	refused(t, err, codes.Aborted, "empty", web.GetEtag())
-	_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "new", Template: ptr("knd"), IfEtag: ptr("0123")})
-	refused(t, err, codes.Aborted, `"0123"`, "no group new")
-	if keys := s.keys("groups/"); len(keys) > 0 {
-		t.Errorf("refusals wrote %v", keys)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		web, err := p.group("web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(9)), IfEtag: ptr("0123")})
+		refused(t, err, codes.Aborted, `"0123"`, web.GetEtag())
+		_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(9)), IfEtag: ptr("")})
+		refused(t, err, codes.Aborted, "empty", web.GetEtag())
+		_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "new", Template: ptr("knd"), IfEtag: ptr("0123")})
+		refused(t, err, codes.Aborted, `"0123"`, "no group new")
+		if keys := s.keys("groups/"); len(keys) > 0 {
+			t.Errorf("refusals wrote %v", keys)
+		}
 
-	won := p.upsertTogether(func(size int32) *nstancev1.UpsertGroupRequest {
-		return &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(size + 3), IfEtag: ptr(web.GetEtag())}
+		won := p.upsertTogether(func(size int32) *nstancev1.UpsertGroupRequest {
+			return &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(size + 3), IfEtag: ptr(web.GetEtag())}
+		})
+		if g, err := p.group("web"); err != nil || g.GetSize() != won+3 || g.GetEtag() == web.GetEtag() {
+			t.Errorf("%d won, and the group is %v, %v", won, g, err)
+		}
+		made := p.upsertTogether(func(size int32) *nstancev1.UpsertGroupRequest {
+			return &nstancev1.UpsertGroupRequest{Key: "new", Template: ptr("knd"), Size: ptr(size), IfEtag: ptr("")}
+		})
+		fresh, err := p.group("new")
+		if err != nil || fresh.GetSize() != made {
+			t.Fatalf("%d won, and the group is %v, %v", made, fresh, err)
+		}
+		p.upsertTogether(func(size int32) *nstancev1.UpsertGroupRequest {
+			return &nstancev1.UpsertGroupRequest{Key: "new", Size: ptr(size + 10), IfEtag: ptr(fresh.GetEtag())}
+		})
+		g, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "new", Size: ptr(int32(0))})
+		if err != nil || g.GetSize() != 0 {
+			t.Errorf("without a condition: %v, %v", g, err)
+		}
+		if g, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "new", Size: ptr(int32(0)), IfEtag: ptr(g.GetEtag())}); err != nil {
+			t.Errorf("with the etag that was answered: %v, %v", g, err)
+		}
 	})
-	if g, err := p.group("web"); err != nil || g.GetSize() != won+3 || g.GetEtag() == web.GetEtag() {
-		t.Errorf("%d won, and the group is %v, %v", won, g, err)
-	}
-	made := p.upsertTogether(func(size int32) *nstancev1.UpsertGroupRequest {
-		return &nstancev1.UpsertGroupRequest{Key: "new", Template: ptr("knd"), Size: ptr(size), IfEtag: ptr("")}
-	})
-	fresh, err := p.group("new")
-	if err != nil || fresh.GetSize() != made {
-		t.Fatalf("%d won, and the group is %v, %v", made, fresh, err)
-	}
-	p.upsertTogether(func(size int32) *nstancev1.UpsertGroupRequest {
-		return &nstancev1.UpsertGroupRequest{Key: "new", Size: ptr(size + 10), IfEtag: ptr(fresh.GetEtag())}
-	})
-	g, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "new", Size: ptr(int32(0))})
-	if err != nil || g.GetSize() != 0 {
-		t.Errorf("without a condition: %v, %v", g, err)
-	}
-	if g, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "new", Size: ptr(int32(0)), IfEtag: ptr(g.GetEtag())}); err != nil {
-		t.Errorf("with the etag that was answered: %v, %v", g, err)
-	}
 }
 
 // TestIfETagAgainstTheStore: the etag is held against what the write replaces, also
 // when another hand wrote since the leader has read.
 func TestIfETagAgainstTheStore(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))}); err != nil {
-		t.Fatal(err)
-	}
-	web, err := p.group("web")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := "groups/" + shardID + ".jsonc"
-	struck := false
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if r.Verb == object.VerbPut && r.Key == at && !struck {
-			struck = true
-			s.put(at, strings.Replace(s.get(at), `"size": 3`, `"size": 5`, 1))
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))}); err != nil {
+			t.Fatal(err)
 		}
-		return objecttest.Outcome{}
+		web, err := p.group("web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := "groups/" + shardID + ".jsonc"
+		struck := false
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbPut && r.Key == at && !struck {
+				struck = true
+				s.put(at, strings.Replace(s.get(at), `"size": 3`, `"size": 5`, 1))
+			}
+			return objecttest.Outcome{}
+		})
+		_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(4)), IfEtag: ptr(web.GetEtag())})
+		refused(t, err, codes.Aborted, "if_etag")
+		if g, err := p.group("web"); err != nil || g.GetSize() != 5 || !struck {
+			t.Errorf("the group is %v, %v", g, err)
+		}
 	})
-	_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(4)), IfEtag: ptr(web.GetEtag())})
-	refused(t, err, codes.Aborted, "if_etag")
-	if g, err := p.group("web"); err != nil || g.GetSize() != 5 || !struck {
-		t.Errorf("the group is %v, %v", g, err)
-	}
 }
 
 // TestAlreadyGone: who is to leave and has left already is named, and is no error;
 // one that lives elsewhere is.
 func TestAlreadyGone(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	ids := s.living()
-	absent, onDemand := string(newID(t, "knd")), p.created("k")
-	p.awaitPhase(onDemand, isRunning)
-	remove := func(size int32, ids ...string) (*nstancev1.UpsertGroupResponse, error) {
-		return p.operator("default").UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(size), Remove: ids})
-	}
-	resp, err := remove(1, string(ids[1]), absent)
-	if err != nil || !slices.Equal(resp.GetAlreadyGone(), []string{absent}) || resp.GetGroup().GetSize() != 1 {
-		t.Fatalf("answered %v, %v", resp, err)
-	}
-	p.awaitPhase(ids[1], isDeleted)
-	p.awaitSize("web", 1)
-	resp, err = remove(1, string(ids[1]), absent)
-	if err != nil || !slices.Equal(resp.GetAlreadyGone(), []string{string(ids[1]), absent}) {
-		t.Errorf("the same again: %v, %v", resp, err)
-	}
-	p.awaitSize("web", 1)
-	if have := s.living(); len(have) != 2 || !slices.Contains(have, ids[0]) {
-		t.Errorf("%v live, want %s and %s", have, ids[0], onDemand)
-	}
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		ids := s.living()
+		absent, onDemand := string(newID(t, "knd")), p.created("k")
+		p.awaitPhase(onDemand, isRunning)
+		remove := func(size int32, ids ...string) (*nstancev1.UpsertGroupResponse, error) {
+			return p.operator("default").UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(size), Remove: ids})
+		}
+		resp, err := remove(1, string(ids[1]), absent)
+		if err != nil || !slices.Equal(resp.GetAlreadyGone(), []string{absent}) || resp.GetGroup().GetSize() != 1 {
+			t.Fatalf("answered %v, %v", resp, err)
+		}
+		p.awaitPhase(ids[1], isDeleted)
+		p.awaitSize("web", 1)
+		resp, err = remove(1, string(ids[1]), absent)
+		if err != nil || !slices.Equal(resp.GetAlreadyGone(), []string{string(ids[1]), absent}) {
+			t.Errorf("the same again: %v, %v", resp, err)
+		}
+		p.awaitSize("web", 1)
+		if have := s.living(); len(have) != 2 || !slices.Contains(have, ids[0]) {
+			t.Errorf("%v live, want %s and %s", have, ids[0], onDemand)
+		}
 
-	_, err = remove(0, string(onDemand))
-	refused(t, err, codes.NotFound, "remove", string(onDemand))
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "batch", Template: ptr("knd"), Size: ptr(int32(1))}); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitSize("batch", 1)
-	_, err = p.operator("default").UpsertGroup(within(t),
-		&nstancev1.UpsertGroupRequest{Key: "batch", Size: ptr(int32(0)), Remove: []string{string(ids[0])}})
-	refused(t, err, codes.NotFound, "remove", string(ids[0]))
-	_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Remove: []string{absent}})
-	if refused(t, err, codes.InvalidArgument); !slices.Equal(fields(err), []string{"size"}) {
-		t.Errorf("remove without size: %v", fields(err))
-	}
-	if err := p.deleteByKey("k"); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitPhase(onDemand, isDeleted)
-	if resp, err := remove(1, string(onDemand)); err != nil || !slices.Equal(resp.GetAlreadyGone(), []string{string(onDemand)}) {
-		t.Errorf("an on-demand one that is gone: %v, %v", resp, err)
-	}
+		_, err = remove(0, string(onDemand))
+		refused(t, err, codes.NotFound, "remove", string(onDemand))
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "batch", Template: ptr("knd"), Size: ptr(int32(1))}); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitSize("batch", 1)
+		_, err = p.operator("default").UpsertGroup(within(t),
+			&nstancev1.UpsertGroupRequest{Key: "batch", Size: ptr(int32(0)), Remove: []string{string(ids[0])}})
+		refused(t, err, codes.NotFound, "remove", string(ids[0]))
+		_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Remove: []string{absent}})
+		if refused(t, err, codes.InvalidArgument); !slices.Equal(fields(err), []string{"size"}) {
+			t.Errorf("remove without size: %v", fields(err))
+		}
+		if err := p.deleteByKey("k"); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitPhase(onDemand, isDeleted)
+		if resp, err := remove(1, string(onDemand)); err != nil || !slices.Equal(resp.GetAlreadyGone(), []string{string(onDemand)}) {
+			t.Errorf("an on-demand one that is gone: %v, %v", resp, err)
+		}
+	})
 }

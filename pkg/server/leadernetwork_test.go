@@ -40,37 +40,38 @@ func (p movedBy) Check(context.Context) (bool, error) {
 // TestLeaderNetwork: two servers run one config, which names the address; which
 // machine each of them is, it is started with. Whoever leads takes the address.
 func TestLeaderNetwork(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	var moving address
-	on := func(machine string) func(*server.Config) {
-		return func(c *server.Config) {
-			c.ID, c.Self = machine, machine
-			c.OpenProvider = func(o server.Opening) (provider.Provider, error) {
-				return movedBy{s.world.Open(o.Scope, machine), o, &moving}, nil
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		var moving address
+		on := func(machine string) func(*server.Config) {
+			return func(c *server.Config) {
+				c.ID, c.Self = machine, machine
+				c.OpenProvider = func(o server.Opening) (provider.Provider, error) {
+					return movedBy{s.world.Open(o.Scope, machine), o, &moving}, nil
+				}
 			}
 		}
-	}
-	held := func(want any) func() error {
-		return func() error {
-			if got := moving.holder.Load(); got != want {
-				return fmt.Errorf("it is on %v", got)
+		held := func(want any) func() error {
+			return func() error {
+				if got := moving.holder.Load(); got != want {
+					return fmt.Errorf("it is on %v", got)
+				}
+				return nil
 			}
-			return nil
 		}
-	}
-	p := s.start(on("m-1")).awaitLeading()
-	if got := moving.holder.Load(); got != nil {
-		t.Errorf("without an address in the config, %v has it", got)
-	}
-	p.shutdown()
+		p := s.start(on("m-1")).awaitLeading()
+		if got := moving.holder.Load(); got != nil {
+			t.Errorf("without an address in the config, %v has it", got)
+		}
+		p.shutdown()
 
-	s.config["MORE"] = `"leader_network": { "ipv4": "10.9.9.9", "interface_id": "eni-1" },`
-	s.putConfig(shardID)
-	first := s.start(on("m-1"))
-	eventually(t, "the leader has the address", held("eni-1 of m-1"))
-	second := s.start(on("m-2"))
-	second.awaitHealth(200, "standing by")
-	first.shutdown()
-	eventually(t, "the next leader takes it", held("eni-1 of m-2"))
+		s.config["MORE"] = `"leader_network": { "ipv4": "10.9.9.9", "interface_id": "eni-1" },`
+		s.putConfig(shardID)
+		first := s.start(on("m-1"))
+		eventually(t, "the leader has the address", held("eni-1 of m-1"))
+		second := s.start(on("m-2"))
+		second.awaitHealth(200, "standing by")
+		first.shutdown()
+		eventually(t, "the next leader takes it", held("eni-1 of m-2"))
+	})
 }

@@ -46,64 +46,65 @@ func (s *site) failed(p *process, key string) fleet.InstanceID {
 // TestOnDemandWaits: while there is no room it stays pending and says why, to nobody
 // but its tenant; then it is made, and nothing is wrong any more.
 func TestOnDemandWaits(t *testing.T) {
-	t.Parallel()
-	s, p := running(t)
-	s.noRoom()
-	id := p.created("k")
-	eventually(t, "it says what it waits for", func() error {
-		i, err := p.instance(id)
-		if err != nil {
-			return err
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		s.noRoom()
+		id := p.created("k")
+		eventually(t, "it says what it waits for", func() error {
+			i, err := p.instance(id)
+			if err != nil {
+				return err
+			}
+			if i.GetPhase() != isPending || !strings.Contains(i.GetLastError(), "out of them") || i.GetLastErrorAt() == nil {
+				return fmt.Errorf("it is %v", i)
+			}
+			return nil
+		})
+		_, err := p.operator("prod").GetInstanceStatus(within(t), &nstancev1.GetInstanceStatusRequest{Id: string(id)})
+		refused(t, err, codes.NotFound)
+		if strings.Contains(fmt.Sprint(err), "out of them") {
+			t.Errorf("another tenant is told %v", err)
 		}
-		if i.GetPhase() != isPending || !strings.Contains(i.GetLastError(), "out of them") || i.GetLastErrorAt() == nil {
-			return fmt.Errorf("it is %v", i)
+		s.world.Mend()
+		p.awaitPhase(id, isRunning)
+		if i, err := p.instance(id); err != nil || i.GetLastError() != "" || i.GetLastErrorAt() != nil {
+			t.Errorf("afterwards: %v, %v", i, err)
 		}
-		return nil
 	})
-	_, err := p.operator("prod").GetInstanceStatus(within(t), &nstancev1.GetInstanceStatusRequest{Id: string(id)})
-	refused(t, err, codes.NotFound)
-	if strings.Contains(fmt.Sprint(err), "out of them") {
-		t.Errorf("another tenant is told %v", err)
-	}
-	s.world.Mend()
-	p.awaitPhase(id, isRunning)
-	if i, err := p.instance(id); err != nil || i.GetLastError() != "" || i.GetLastErrorAt() != nil {
-		t.Errorf("afterwards: %v, %v", i, err)
-	}
 }
 
 // TestFailedKeyIsUsedAgain: however it failed, one new instance comes of its key,
 // whoever asks at the same time and whatever gets lost; and that one lived, so the
 // key names it for ever.
 func TestFailedKeyIsUsedAgain(t *testing.T) {
-	t.Parallel()
 	for name, fault := range map[string]objecttest.Fault{
 		"nothing lost": 0, "the reply": objecttest.ReplyLost, "the write": objecttest.Dropped,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, p := impatient(t)
-			old := s.failed(p, "k")
-			i, err := p.instance(old)
-			if err != nil || i.GetReason() != "create-timeout" || !strings.Contains(i.GetLastError(), "out of them") ||
-				!strings.Contains(i.GetLastError(), "within 1s") {
-				t.Errorf("it failed as %v, %v", i, err)
-			}
-			if fault != 0 {
-				s.failFirst("request/", fault)
-			}
-			id := s.askTogether(p, "k", old)
-			p.awaitPhase(id, isRunning)
-			if all := s.onDemand(); len(all) != 2 || len(s.keys("request/")) != 1 || len(s.living()) != 3 {
-				t.Errorf("records %v, requests %v, %v live", all, s.keys("request/"), s.living())
-			}
-			if err := p.deleteByKey("k"); err != nil {
-				t.Fatal(err)
-			}
-			p.awaitPhase(id, isDeleted)
-			if i, err := p.create("k"); err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted {
-				t.Errorf("created again after its end: %v, %v", i, err)
-			}
+			simulated(t, func(t *testing.T) {
+				s, p := impatient(t)
+				old := s.failed(p, "k")
+				i, err := p.instance(old)
+				if err != nil || i.GetReason() != "create-timeout" || !strings.Contains(i.GetLastError(), "out of them") ||
+					!strings.Contains(i.GetLastError(), "within 1s") {
+					t.Errorf("it failed as %v, %v", i, err)
+				}
+				if fault != 0 {
+					s.failFirst("request/", fault)
+				}
+				id := s.askTogether(p, "k", old)
+				p.awaitPhase(id, isRunning)
+				if all := s.onDemand(); len(all) != 2 || len(s.keys("request/")) != 1 || len(s.living()) != 3 {
+					t.Errorf("records %v, requests %v, %v live", all, s.keys("request/"), s.living())
+				}
+				if err := p.deleteByKey("k"); err != nil {
+					t.Fatal(err)
+				}
+				p.awaitPhase(id, isDeleted)
+				if i, err := p.create("k"); err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted {
+					t.Errorf("created again after its end: %v, %v", i, err)
+				}
+			})
 		})
 	}
 }
@@ -135,34 +136,34 @@ func (s *site) askTogether(p *process, key string, old fleet.InstanceID) fleet.I
 // be asked for otherwise with the same key, by whichever leader, with the record of
 // the first one or after it.
 func TestRefusedKeyIsUsedAgain(t *testing.T) {
-	t.Parallel()
 	for name, pruned := range map[string]bool{"its record is there": false, "its record is gone": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, p := running(t)
-			s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: fmt.Errorf("no such type: %w", provider.ErrInvalid)})
-			old := p.created("k", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("larhe") })
-			p.awaitPhase(old, isDeleted)
-			if i, err := p.instance(old); err != nil || i.GetReason() != "create-failed" || !strings.Contains(i.GetLastError(), "no such type") {
-				t.Errorf("it failed as %v, %v", i, err)
-			}
-			if err := p.shutdown(); err != nil {
-				t.Fatal(err)
-			}
-			if pruned {
-				s.prune(old)
-			}
-			q := s.start(named("b")).awaitLeading()
-			if err := s.agents.move(q); err != nil {
-				t.Fatal(err)
-			}
-			id := q.created("k", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("large") })
-			q.awaitPhase(id, isRunning)
-			if spec, _ := s.world.Spec(id); id == old || spec.InstanceType != "large" {
-				t.Errorf("made %s as %q, and %s had failed", id, spec.InstanceType, old)
-			}
-			_, err := q.create("k", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("larhe") })
-			refused(t, err, codes.FailedPrecondition, "instance_type")
+			simulated(t, func(t *testing.T) {
+				s, p := running(t)
+				s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: fmt.Errorf("no such type: %w", provider.ErrInvalid)})
+				old := p.created("k", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("larhe") })
+				p.awaitPhase(old, isDeleted)
+				if i, err := p.instance(old); err != nil || i.GetReason() != "create-failed" || !strings.Contains(i.GetLastError(), "no such type") {
+					t.Errorf("it failed as %v, %v", i, err)
+				}
+				if err := p.shutdown(); err != nil {
+					t.Fatal(err)
+				}
+				if pruned {
+					s.prune(old)
+				}
+				q := s.start(named("b")).awaitLeading()
+				if err := s.agents.move(q); err != nil {
+					t.Fatal(err)
+				}
+				id := q.created("k", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("large") })
+				q.awaitPhase(id, isRunning)
+				if spec, _ := s.world.Spec(id); id == old || spec.InstanceType != "large" {
+					t.Errorf("made %s as %q, and %s had failed", id, spec.InstanceType, old)
+				}
+				_, err := q.create("k", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("larhe") })
+				refused(t, err, codes.FailedPrecondition, "instance_type")
+			})
 		})
 	}
 }
@@ -170,76 +171,78 @@ func TestRefusedKeyIsUsedAgain(t *testing.T) {
 // TestReclaimedKeyAcrossLeaders: a leader that ends between the request and the
 // record of the new instance leaves what the next goes on with.
 func TestReclaimedKeyAcrossLeaders(t *testing.T) {
-	t.Parallel()
-	s, p := impatient(t)
-	old := s.failed(p, "k")
-	arrived := make(chan struct{}, 16)
-	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "instance/") && !strings.Contains(r.Key, old.StorageKey()) {
-			arrived <- struct{}{}
-			return objecttest.Outcome{Fault: objecttest.Hung}
+	simulated(t, func(t *testing.T) {
+		s, p := impatient(t)
+		old := s.failed(p, "k")
+		arrived := make(chan struct{}, 16)
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "instance/") && !strings.Contains(r.Key, old.StorageKey()) {
+				arrived <- struct{}{}
+				return objecttest.Outcome{Fault: objecttest.Hung}
+			}
+			return objecttest.Outcome{}
+		})
+		answer := make(chan error, 1)
+		client, ctx := p.operator("default"), within(t)
+		go func() {
+			_, err := client.CreateInstance(ctx, &nstancev1.CreateInstanceRequest{Group: "web", IdempotencyKey: "k"})
+			answer <- err
+		}()
+		<-arrived
+		if err := p.shutdown(); err != nil {
+			t.Fatal(err)
 		}
-		return objecttest.Outcome{}
+		refused(t, <-answer, codes.Unavailable)
+		s.store.Set(nil)
+		_, text, _ := strings.Cut(s.get("request/"+shardID+"/default.k.json"), `"id":"`)
+		q := s.start(named("b")).awaitLeading()
+		if err := s.agents.move(q); err != nil {
+			t.Fatal(err)
+		}
+		if id := q.created("k"); string(id) != text[:29] || id == old {
+			t.Errorf("made %s; the key names %s, and %s failed", id, text[:29], old)
+		}
+		q.awaitPhase(fleet.InstanceID(text[:29]), isRunning)
 	})
-	answer := make(chan error, 1)
-	client, ctx := p.operator("default"), within(t)
-	go func() {
-		_, err := client.CreateInstance(ctx, &nstancev1.CreateInstanceRequest{Group: "web", IdempotencyKey: "k"})
-		answer <- err
-	}()
-	<-arrived
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	refused(t, <-answer, codes.Unavailable)
-	s.store.Set(nil)
-	_, text, _ := strings.Cut(s.get("request/"+shardID+"/default.k.json"), `"id":"`)
-	q := s.start(named("b")).awaitLeading()
-	if err := s.agents.move(q); err != nil {
-		t.Fatal(err)
-	}
-	if id := q.created("k"); string(id) != text[:29] || id == old {
-		t.Errorf("made %s; the key names %s, and %s failed", id, text[:29], old)
-	}
-	q.awaitPhase(fleet.InstanceID(text[:29]), isRunning)
 }
 
 // TestRemovedKeyIsNotUsedAgain: who asked that a failed instance goes finds it gone
 // when the creation is repeated.
 func TestRemovedKeyIsNotUsedAgain(t *testing.T) {
-	t.Parallel()
-	s, p := impatient(t)
-	for name, remove := range map[string]func(fleet.InstanceID) error{
-		"by-key":     func(fleet.InstanceID) error { return p.deleteByKey("by-key") },
-		"by-id":      p.delete,
-		"without-it": nil,
-	} {
-		id := s.failed(p, name)
-		if remove == nil {
-			if i, err := p.create(name); err != nil || i.GetId() == string(id) {
+	simulated(t, func(t *testing.T) {
+		s, p := impatient(t)
+		for name, remove := range map[string]func(fleet.InstanceID) error{
+			"by-key":     func(fleet.InstanceID) error { return p.deleteByKey("by-key") },
+			"by-id":      p.delete,
+			"without-it": nil,
+		} {
+			id := s.failed(p, name)
+			if remove == nil {
+				if i, err := p.create(name); err != nil || i.GetId() == string(id) {
+					t.Errorf("%s: %v, %v", name, i, err)
+				}
+				continue
+			}
+			for range 2 {
+				if err := remove(id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if i, err := p.create(name); err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted {
 				t.Errorf("%s: %v, %v", name, i, err)
 			}
-			continue
 		}
-		for range 2 {
-			if err := remove(id); err != nil {
-				t.Fatal(err)
-			}
+		id := s.failed(p, "pruned")
+		if err := p.shutdown(); err != nil {
+			t.Fatal(err)
 		}
-		if i, err := p.create(name); err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted {
-			t.Errorf("%s: %v, %v", name, i, err)
+		s.prune(id)
+		q := s.start(named("b")).awaitLeading()
+		if err := q.deleteByKey("pruned"); err != nil {
+			t.Fatal(err)
 		}
-	}
-	id := s.failed(p, "pruned")
-	if err := p.shutdown(); err != nil {
-		t.Fatal(err)
-	}
-	s.prune(id)
-	q := s.start(named("b")).awaitLeading()
-	if err := q.deleteByKey("pruned"); err != nil {
-		t.Fatal(err)
-	}
-	if i, err := q.create("pruned"); err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted {
-		t.Errorf("pruned: %v, %v", i, err)
-	}
+		if i, err := q.create("pruned"); err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted {
+			t.Errorf("pruned: %v, %v", i, err)
+		}
+	})
 }
