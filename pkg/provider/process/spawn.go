@@ -53,7 +53,7 @@ func (p *Provider) spawn(ctx context.Context, f folder, lock *os.File, env []str
 	p.mu.Lock()
 	p.unreaped[f.name] = cmd.Process.Pid
 	p.mu.Unlock()
-	go p.reap(life, cmd, f) //nolint:contextcheck // it goes on after the request
+	go p.reap(life, cmd, f)
 	return p.recorded(ctx, f, ready)
 }
 

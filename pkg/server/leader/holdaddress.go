@@ -12,8 +12,12 @@ import (
 const addressRetry = 5 * time.Second
 
 // holdAddress takes the leader's address by force, and again whenever it turns
-// out to be elsewhere.
-func (t *Term) holdAddress(network provider.LeaderNetwork) {
+// out to be elsewhere, if the provider has one to move.
+func (t *Term) holdAddress() {
+	network, ok := provider.LeaderNetworkOf(t.cfg.Provider)
+	if !ok {
+		return
+	}
 	ctx := provider.WithGuard(t.ctx, t.cfg.Fence.Check)
 	for {
 		wait := time.Duration(t.config.shard().Server.GarbageCollection.Interval)

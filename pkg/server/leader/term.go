@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/server/delivery"
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/ledger"
@@ -135,9 +134,7 @@ func (t *Term) Run(publish func() (withdraw func())) error {
 	t.groups.tell()
 	lease := time.Duration(t.config.shard().Server.LeaderElection.LeaseDuration)
 	var aside sync.WaitGroup
-	if n, ok := provider.LeaderNetworkOf(t.cfg.Provider); ok {
-		aside.Go(func() { t.holdAddress(n) })
-	}
+	aside.Go(t.holdAddress)
 	aside.Go(func() { t.groups.keepRead(t.ctx, lease, t.refresh.late) })
 	aside.Go(func() { t.doubts.keepSettled(t.ctx, t.settle, t.cfg.Uniform) })
 	aside.Go(t.keepImages)
