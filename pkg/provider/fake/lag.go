@@ -17,38 +17,18 @@ type version struct {
 	gone bool
 }
 
-func (w *World) lags() bool { return w.cfg.Lag.Max > 0 }
-
-// note keeps what a machine is from now on, and forgets what no read shows any
-// more.
-func (w *World) note(r *row) {
-	if !w.lags() {
+// note keeps what a machine is from now on, for reads that lag by so much at most, and
+// forgets what no read shows any more.
+func (r *row) note(lag time.Duration) {
+	if lag <= 0 {
 		return
 	}
 	now := time.Now()
 	r.past = append(r.past, version{at: now, vm: r.snapshot(), gone: r.gone})
-	oldest := now.Add(-w.cfg.Lag.Max)
+	oldest := now.Add(-lag)
 	for len(r.past) > 1 && !r.past[1].at.After(oldest) {
 		r.past = r.past[1:]
 	}
-}
-
-// show is what a read answers about machines. ref is what it asked for; zero: all.
-func (w *World) show(rows []*row, ref provider.Ref) []provider.VM {
-	shown := make([]provider.VM, 0, len(rows))
-	if !w.lags() {
-		for _, r := range rows {
-			shown = append(shown, r.snapshot())
-		}
-		return shown
-	}
-	draw, now := w.dice.draw("lag", ref), time.Now()
-	for _, r := range rows {
-		if vm, ok := r.asOf(now.Add(-w.cfg.Lag.draw(draw))); ok {
-			shown = append(shown, vm)
-		}
-	}
-	return shown
 }
 
 // asOf is the machine as it was at t, and whether it was there.
@@ -60,4 +40,22 @@ func (r *row) asOf(t time.Time) (provider.VM, bool) {
 		}
 	}
 	return provider.VM{}, false
+}
+
+// show is what a read answers about machines. ref is what it asked for; zero: all.
+func (p *Provider) show(rows []*row, ref provider.Ref) []provider.VM {
+	shown := make([]provider.VM, 0, len(rows))
+	if p.ConsistentReads() {
+		for _, r := range rows {
+			shown = append(shown, r.snapshot())
+		}
+		return shown
+	}
+	draw, now := p.w.dice.draw("lag", ref), time.Now()
+	for _, r := range rows {
+		if vm, ok := r.asOf(now.Add(-p.w.cfg.Lag.draw(draw))); ok {
+			shown = append(shown, vm)
+		}
+	}
+	return shown
 }

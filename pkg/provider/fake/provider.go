@@ -25,7 +25,7 @@ var (
 )
 
 // ConsistentReads implements provider.ConsistentReads, as Config.Lag says.
-func (p *Provider) ConsistentReads() bool { return !p.w.lags() }
+func (p *Provider) ConsistentReads() bool { return p.w.cfg.Lag.Max <= 0 }
 
 // Create implements provider.Provider.
 func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM, error) {
@@ -48,7 +48,7 @@ func (p *Provider) Get(ctx context.Context, refs []provider.Ref) []provider.Answ
 		if err != nil {
 			return provider.Answer{Err: err}
 		}
-		shown := p.w.show(p.w.named(p.scope, ref), ref)
+		shown := p.show(p.w.find(p.scope, ref), ref)
 		if len(shown) == 0 {
 			return provider.Answer{Err: fmt.Errorf("%w: instance %q, provider id %.80q", provider.ErrNotFound, ref.ID, ref.ProviderID)}
 		}
@@ -70,7 +70,7 @@ func (p *Provider) List(ctx context.Context) (vms []provider.VM, err error) {
 			if full = len(rows) > 0 && len(rows) == p.w.cfg.ListPage; full {
 				last = rows[len(rows)-1].vm
 			}
-			return p.w.show(rows, provider.Ref{}), nil
+			return p.show(rows, provider.Ref{}), nil
 		})
 		if err != nil {
 			return nil, err

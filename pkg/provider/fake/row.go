@@ -73,14 +73,9 @@ func present(rows []*row) []*row {
 	return slices.DeleteFunc(rows, func(r *row) bool { return r.gone })
 }
 
-// find returns the machines of a scope that ref names. All methods from here on
-// hold the lock.
+// find returns the machines of a scope that ref names, those that are gone included.
+// All methods from here on hold the lock.
 func (w *World) find(scope provider.Scope, ref provider.Ref) []*row {
-	return present(w.named(scope, ref))
-}
-
-// named is find, with those that are gone.
-func (w *World) named(scope provider.Scope, ref provider.Ref) []*row {
 	if ref.ProviderID == "" {
 		return w.shelf(scope).withID(ref.ID)
 	}
@@ -190,15 +185,13 @@ func (w *World) vanish(r *row) bool {
 	w.tell(r)
 	w.after(w.cfg.Remember, func() {
 		r.gone = true
-		w.note(r)
-		w.after(w.cfg.Lag.Max, func() { w.drop(r) }) // no read shows it after that
+		r.note(w.cfg.Lag.Max)
+		w.after(w.cfg.Lag.Max, func() { // no read shows it after that
+			s := w.shelf(r.scope)
+			i := s.search(r.vm)
+			s.rows = slices.Delete(s.rows, i, i+1)
+			delete(w.byName, r.vm.ProviderID)
+		})
 	})
 	return true
-}
-
-func (w *World) drop(r *row) {
-	s := w.shelf(r.scope)
-	i := s.search(r.vm)
-	s.rows = slices.Delete(s.rows, i, i+1)
-	delete(w.byName, r.vm.ProviderID)
 }

@@ -28,14 +28,16 @@ func (s *shard) deletes() int { return len(s.world.Calls(fake.OpDelete)) }
 func TestVanishedVMIsReplacedAfterASecondLook(t *testing.T) {
 	for _, c := range []struct {
 		consistent bool
+		lag        time.Duration
 		early      time.Duration // no replacement until then
 		late       time.Duration // one by then
 	}{
-		{false, 1900 * time.Millisecond, 2100 * time.Millisecond},
-		{true, 0, time.Millisecond},
+		{false, 0, 1900 * time.Millisecond, 2100 * time.Millisecond},
+		{false, 500 * time.Millisecond, 1900 * time.Millisecond, 3 * time.Second},
+		{true, 0, 0, time.Millisecond},
 	} {
-		t.Run(fmt.Sprintf("consistent=%v", c.consistent), func(t *testing.T) {
-			bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		t.Run(fmt.Sprintf("consistent=%v,lag=%v", c.consistent, c.lag), func(t *testing.T) {
+			bubble(t, fake.Config{Lag: fake.Span{Max: c.lag}}, func(t *testing.T, s *shard) {
 				s.blinded(c.consistent)
 				s.size(web, 2)
 				s.lead()

@@ -23,7 +23,7 @@ type Loop struct {
 	launcher *launcher
 	poller   *poller
 	sweeper  *sweeper
-	absence  *absence
+	witness  *witness
 	balancer *balance.Balancer
 
 	passing  sync.Mutex   // held while groups are decided about; no part waits for it
@@ -39,10 +39,10 @@ func New(cfg Config) (*Loop, error) {
 	}
 	t := newTerm(cfg)
 	l := &Loop{
-		term: t, launcher: newLauncher(t), poller: newPoller(t), absence: &absence{term: t},
+		term: t, launcher: newLauncher(t), poller: newPoller(t), witness: &witness{term: t},
 		resumable: map[fleet.InstanceID]bool{},
 	}
-	l.sweeper = newSweeper(t, l.launcher, l.poller, l.absence)
+	l.sweeper = newSweeper(t, l.launcher, l.poller, l.witness)
 	l.balancer = newBalancer(t)
 	return l, nil
 }
@@ -129,7 +129,7 @@ func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 	defer l.passing.Unlock()
 	now := time.Now()
 	l.poller.ask(ctx, now)
-	held, until := l.absence.look(now)
+	held, until := l.witness.look(now)
 	if held || l.sweeper.suspended() { // whatever lifts that marks every group
 		l.launcher.clear()
 		return sooner(l.poller.next(), until), true
@@ -147,7 +147,7 @@ func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 // be held meanwhile.
 func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool {
 	v, defined := l.view(key, now)
-	if held, _ := l.absence.look(now); held { // since the last look, and the view may show why
+	if held, _ := l.witness.look(now); held { // since the last look, and the view may show why
 		return false
 	}
 	l.apply(ctx, v, plan.Next(v), defined)

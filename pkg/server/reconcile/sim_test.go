@@ -53,8 +53,13 @@ type misfortune struct {
 
 func (m *misfortune) run(t *testing.T, seed uint64) {
 	s := m.s
+	lag := time.Duration(seed%2) * time.Second // of every other seed's provider, which can't be watched
+	if lag > 0 {
+		s.adjust = withoutWatch
+	}
 	s.world = fake.New(fake.Config{
-		Seed: seed, Boot: fake.Span{Min: time.Second, Max: 20 * time.Second}, Shutdown: fake.Span{Max: 20 * time.Second},
+		Seed: seed, Lag: fake.Span{Max: lag},
+		Boot: fake.Span{Min: time.Second, Max: 20 * time.Second}, Shutdown: fake.Span{Max: 20 * time.Second},
 		CreateLatency: fake.Span{Max: 2 * time.Second}, DeleteLatency: fake.Span{Max: time.Second},
 		GetLatency: fake.Span{Max: 100 * time.Millisecond}, ListLatency: fake.Span{Max: 300 * time.Millisecond},
 		LandsAfterCancel: 0.5,

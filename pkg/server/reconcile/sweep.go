@@ -28,7 +28,7 @@ type sweeper struct {
 	*term
 	creates creates
 	again   again
-	absence *absence
+	witness *witness
 	retuned chan struct{}          // holds at most one: the interval may have changed
 	held    atomic.Pointer[string] // why nothing is done; empty: all is well
 	limit   atomic.Int64           // while the store is listed: how many records may vanish; 0: it is not
@@ -55,9 +55,9 @@ type again interface {
 	askAt(id fleet.InstanceID, at time.Time)
 }
 
-func newSweeper(t *term, c creates, a again, absence *absence) *sweeper {
+func newSweeper(t *term, c creates, a again, witness *witness) *sweeper {
 	s := &sweeper{
-		term: t, creates: c, again: a, absence: absence, retuned: make(chan struct{}, 1),
+		term: t, creates: c, again: a, witness: witness, retuned: make(chan struct{}, 1),
 		orphans: newOrphans(), removing: map[string]bool{},
 	}
 	s.hold("")
@@ -68,6 +68,7 @@ func newSweeper(t *term, c creates, a again, absence *absence) *sweeper {
 // record, and how many are asked about.
 func (s *sweeper) begin(ctx context.Context, records []fleet.Instance, vms []provider.VM, asked time.Time) (orphans, suspects int) {
 	c := compare(records, s.claims(), vms)
+	s.witness.records.Store(int64(c.live))
 	refs := s.absorb(ctx, c, asked)
 	s.claim(c.claimed)
 	s.orphans.lose(c.orphans)
@@ -212,14 +213,15 @@ func (s *sweeper) sweep(ctx context.Context, n int) error {
 		}
 	}
 	c := compare(s.cfg.Ledger.Instances(), s.claims(), vms)
+	s.witness.records.Store(int64(c.live))
 	suspects := s.absorb(ctx, c, asked)
 	s.claim(c.claimed)
 	held, problem := s.orphans.judge(c)
 	s.goOn(held)
-	doomed := s.orphans.nominate(c, held != "" || s.absence.problem.Load() != nil, s.atSize)
+	doomed := s.orphans.nominate(c, held != "" || s.witness.problem.Load() != nil, s.atSize)
 	s.observed.forget(s.cfg.Ledger, s.creates.underWay())
 	s.report(problem)
-	s.absence.remind()
+	s.witness.remind()
 	s.reportMalformed()
 	s.removeOrphans(ctx, doomed)
 	s.confirm(ctx, suspects)
@@ -260,22 +262,26 @@ func (l *Loop) Held() fleet.Problem {
 	if held := *l.sweeper.held.Load(); held != "" {
 		return fleet.Problem{Reason: ReasonOrphans, Message: held}
 	}
-	if p := l.absence.problem.Load(); p != nil {
+	if p := l.witness.problem.Load(); p != nil {
 		return *p
 	}
 	return fleet.Problem{}
 }
 
+// liveRecords counts the records that are no tombstones.
+func liveRecords(l Ledger) (n int) {
+	for _, r := range l.Instances() {
+		if r.Phase != fleet.Deleted {
+			n++
+		}
+	}
+	return n
+}
+
 // relist takes over what other hands did to the records. Passes go on
 // meanwhile, unless so many records vanish that the store must be suspected.
 func (s *sweeper) relist(ctx context.Context) error {
-	live := 0
-	for _, r := range s.cfg.Ledger.Instances() {
-		if r.Phase != fleet.Deleted {
-			live++
-		}
-	}
-	s.limit.Store(int64(orphanLimit(live)))
+	s.limit.Store(int64(orphanLimit(liveRecords(s.cfg.Ledger))))
 	stale := s.suspended() // by the count of the listing before, until the ledger begins anew
 	began := time.Now()
 	appeared, vanished, err := s.cfg.Ledger.Relist(ctx)
