@@ -170,6 +170,36 @@ func TestTimeToRegisterCountsFromTheLastCreate(t *testing.T) {
 	}
 }
 
+// TestRefusalsDontPutOffTheTimeToRegister: what became of the one create that was not
+// refused is not known, and time goes on from there.
+func TestRefusalsDontPutOffTheTimeToRegister(t *testing.T) {
+	for name, demanded := range map[string]bool{"managed": false, "on-demand": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+				s.size(web, 0)
+				s.lead()
+				pass(time.Second)
+				s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: fake.ErrLost})
+				s.world.FailNext(fake.OpCreate, 1000, fake.Fault{Err: provider.ErrQuota})
+				if demanded {
+					s.demand(web)
+				} else {
+					s.size(web, 1)
+				}
+				pass(5*time.Minute - time.Second)
+				pending := s.records(web, fleet.Pending)
+				if len(pending) != 1 || len(s.world.CreateCalls(pending[0])) < 5 {
+					t.Fatalf("want it asked for again and again: %s", s.dump())
+				}
+				pass(2 * time.Second)
+				if r, _ := s.bucket.get(pending[0]); r.Reason != plan.ReasonRegistrationTimeout || r.Failed() {
+					t.Errorf("want it given up: %+v", r)
+				}
+			})
+		})
+	}
+}
+
 // TestInstanceOfNoCreateIsNotGivenUp: a group's own one whose record says that the
 // provider was asked for nothing, or refused, waits for as long as it takes. The
 // registration timeout begins with the create that made it.
