@@ -39,4 +39,8 @@ func TestConditionOf(t *testing.T) {
 	if got := plan.ConditionOf(&i, settings(), now.Add(-time.Minute), now); got.Reason != "" {
 		t.Errorf("silent before the takeover: %+v", got)
 	}
+	i.KnownSince = now.Add(-time.Minute)
+	if got := plan.ConditionOf(&i, settings(), now.Add(-24*time.Hour), now); got.Reason != "" || !got.Worsens.Equal(now.Add(2*time.Minute)) {
+		t.Errorf("silent before its record was known: %+v", got)
+	}
 }
