@@ -77,7 +77,8 @@ func rooms() map[string][]string {
 
 		"pkg/shardtest": {
 			"pkg/agent", "pkg/client", "pkg/config", "pkg/server/election", "pkg/fleet", "pkg/object", "pkg/object/mem",
-			"pkg/object/objecttest", "pkg/pki", "pkg/server/plan", "pkg/provider", "pkg/provider/fake", "pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/server", proto,
+			"pkg/object/objecttest", "pkg/pki", "pkg/server/plan", "pkg/provider", "pkg/provider/fake", "pkg/retry", "pkg/rpc", "pkg/secrets",
+			"pkg/server", proto,
 		},
 
 		"pkg/dev/s3":    {"pkg/object"},

@@ -62,7 +62,7 @@ func (w *World) begin(p *Provider, r request) *flight {
 	w.log(&c)
 	draw := w.dice.draw(r.op, r.ref)
 	f.takes = r.takes.draw(draw)
-	f.fault = w.faults.next(r.op, draw)
+	f.fault = w.strike(r.op, draw)
 	f.takes += f.fault.Delay
 	f.due = c.Start.Add(f.takes)
 	f.lands = r.mutates && draw.Float64() < w.cfg.LandsAfterCancel

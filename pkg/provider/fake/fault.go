@@ -63,8 +63,8 @@ func (f *faults) Mend() {
 	clear(f.scripted)
 }
 
-// next picks what strikes this call.
-func (f *faults) next(op Op, draw *rand.Rand) Fault {
+// strike picks what strikes this call.
+func (f *faults) strike(op Op, draw *rand.Rand) Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.outage != nil {
