@@ -78,10 +78,13 @@ type site struct {
 }
 
 // newSite is a site with a network of its own.
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T, edits ...func(*site)) *site {
 	t.Helper()
 	s := onThisMachine(t)
 	s.network = shardtest.NewNetwork(1, latency, latency)
+	for _, edit := range edits {
+		edit(s)
+	}
 	return s
 }
 

@@ -30,10 +30,7 @@ func (p *process) upsert(req *nstancev1.UpsertGroupRequest) (*nstancev1.GroupSta
 // running starts a server with its agents and waits until group web has two.
 func running(t *testing.T, edits ...func(*site)) (*site, *process) {
 	t.Helper()
-	s := newSite(t)
-	for _, edit := range edits {
-		edit(s)
-	}
+	s := newSite(t, edits...)
 	p := s.start()
 	s.populate(p)
 	p.awaitSize("web", 2)

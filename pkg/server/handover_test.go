@@ -242,9 +242,7 @@ func TestBrokenConfigRotatesNobody(t *testing.T) {
 // keeps its machines when static config drops it; one without is emptied.
 func TestGroupOutlivesItsStaticDefinition(t *testing.T) {
 	simulated(t, func(t *testing.T) {
-		s := newSite(t)
-		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 2 }, "plain": { "template": "knd", "size": 1 } }`
-		s.putConfig(shardID)
+		s := newSite(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 2 }, "plain": { "template": "knd", "size": 1 } }`))
 		p := s.start()
 		s.populate(p)
 		p.awaitSize("plain", 1)

@@ -18,7 +18,6 @@ import (
 func TestPrunedAgentsCallsAreCheap(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
-		s.putConfig(shardID)
 		p := s.start().awaitLeading()
 		id := newID(t, "knd")
 		var gets atomic.Int64

@@ -113,10 +113,8 @@ func TestRefreshDrains(t *testing.T) {
 // included, since nobody could delete them later.
 func TestRefreshRemovesATenant(t *testing.T) {
 	simulated(t, func(t *testing.T) {
-		s := newSite(t)
-		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } },
-		"prod": { "web": { "template": "knd", "size": 1 }, "api": { "template": "knd", "size": 1 } }`
-		s.putConfig(shardID)
+		s := newSite(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 1 } },
+		"prod": { "web": { "template": "knd", "size": 1 }, "api": { "template": "knd", "size": 1 } }`))
 		p := s.start()
 		s.populate(p)
 		p.awaitSize("web", 1)

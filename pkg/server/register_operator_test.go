@@ -114,9 +114,7 @@ func TestNoncesAreSpentOnce(t *testing.T) {
 		})
 	}))
 	t.Run("agents", simulation(func(t *testing.T) {
-		s := newSite(t)
-		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 12 } }`
-		s.putConfig(shardID)
+		s := newSite(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 12 } }`))
 		p := s.start().awaitLeading()
 		eventually(t, "machines", func() error {
 			if len(s.living()) < 12 {

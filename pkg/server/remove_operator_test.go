@@ -287,9 +287,7 @@ func TestRemovalWhoseReplyIsLost(t *testing.T) {
 // power still.
 func TestRemovalThatTheStoreDoesNotTake(t *testing.T) {
 	simulated(t, func(t *testing.T) {
-		s := newSite(t)
-		s.config["MORE"] = `"request_timeout": "1s",`
-		s.putConfig(shardID)
+		s := newSite(t, with("MORE", `"request_timeout": "1s",`))
 		p := s.start().awaitLeading()
 		_, pair := s.operator("default")
 		n := p.enrol("default")
@@ -311,9 +309,7 @@ func TestRemovalThatTheStoreDoesNotTake(t *testing.T) {
 // server may not lead any more. But the record says so, for good, and it holds.
 func TestRemovalWithoutAFence(t *testing.T) {
 	simulated(t, func(t *testing.T) {
-		s := newSite(t)
-		s.config["MORE"] = `"request_timeout": "1s",`
-		s.putConfig(shardID)
+		s := newSite(t, with("MORE", `"request_timeout": "1s",`))
 		p := s.start().awaitLeading()
 		_, pair := s.operator("default")
 		n := p.enrol("default")

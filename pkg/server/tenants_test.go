@@ -66,11 +66,9 @@ func tenantTable() map[string]func(*crossing) {
 // nothing of the other's, and changes nothing of it. A method without a row fails.
 func TestTenantsNeverMeet(t *testing.T) {
 	simulated(t, func(t *testing.T) {
-		s := newSite(t)
-		s.config["GROUPS"] = `
+		s := newSite(t, with("GROUPS", `
 		"default": { "web": { "template": "knd", "size": 2, "drain_timeout": "1h" }, "only-default": { "template": "knd", "size": 0 } },
-		"prod": { "web": { "template": "knd", "size": 2, "drain_timeout": "1h" }, "only-prod": { "template": "knd", "size": 0 } }`
-		s.putConfig(shardID)
+		"prod": { "web": { "template": "knd", "size": 2, "drain_timeout": "1h" }, "only-prod": { "template": "knd", "size": 0 } }`))
 		p := s.start()
 		s.populate(p)
 		tenants := []string{"default", "prod"}

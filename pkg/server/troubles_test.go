@@ -49,9 +49,7 @@ func TestShardTrouble(t *testing.T) {
 // up in time and told of, and what was to be made is made once they go through.
 func TestRefusedWrites(t *testing.T) {
 	simulated(t, func(t *testing.T) {
-		s := newSite(t)
-		s.config["MORE"] = `"request_timeout": "200ms",`
-		s.putConfig(shardID)
+		s := newSite(t, with("MORE", `"request_timeout": "200ms",`))
 		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
 			if strings.HasPrefix(r.Key, "instance/") && r.Verb == object.VerbPut {
 				return objecttest.Outcome{Fault: objecttest.Dropped}

@@ -218,9 +218,8 @@ func TestWatchInstances(t *testing.T) {
 // troubles are for tenant default, a group's for its own tenant.
 func TestWatchErrors(t *testing.T) {
 	simulated(t, func(t *testing.T) {
-		s := newSite(t)
-		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } }, "prod": { "web": { "template": "knd", "size": 1 } }`
-		s.putConfig(shardID)
+		s := newSite(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 1 } },
+			"prod": { "web": { "template": "knd", "size": 1 } }`))
 		s.world.Outage(errors.New("the cloud is on holiday"))
 		p := s.start().awaitLeading()
 		p.await("problem")
