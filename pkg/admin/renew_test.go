@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -349,8 +350,9 @@ func TestCommandsAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	d.fits()
-	if len(d.renewals) != 1 {
-		t.Errorf("%d renewals", len(d.renewals))
+	// A busy machine may miss an answer: then another asks once more, for the same key.
+	if keys := slices.Compact(slices.Clone(d.renewals)); len(keys) != 1 {
+		t.Errorf("renewed for %d keys: %v", len(keys), keys)
 	}
 }
 
