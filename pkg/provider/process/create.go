@@ -59,7 +59,7 @@ func (p *Provider) create(ctx context.Context, f folder, lock *os.File, spec pro
 		return provider.VM{}, fmt.Errorf("create process of instance %s: %w", spec.ID, err)
 	}
 	if made {
-		return f.vm(s)
+		return p.vm(f, s)
 	}
 	s, err = p.furnish(f, spec)
 	if err == nil {
@@ -69,7 +69,7 @@ func (p *Provider) create(ctx context.Context, f folder, lock *os.File, spec pro
 		err = p.spawn(ctx, f, lock, env)
 	}
 	if err == nil {
-		return f.vm(s)
+		return p.vm(f, s)
 	}
 	err = fmt.Errorf("create process of instance %s: %w", spec.ID, err)
 	if !provider.Definite(err) {

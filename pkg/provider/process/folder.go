@@ -101,12 +101,8 @@ func (f folder) birth() (b birth, ok bool, err error) {
 	return b, ok, nil
 }
 
-// vm tells how the instance fares.
-func (f folder) vm(s state) (provider.VM, error) {
-	now, err := f.condition()
-	if err != nil {
-		return provider.VM{}, err
-	}
+// vm describes the instance, which is in the condition now.
+func (f folder) vm(s state, now provider.State) provider.VM {
 	return provider.VM{
 		ID:         provider.TaggedID(s.Tags),
 		ProviderID: f.name,
@@ -117,7 +113,7 @@ func (f folder) vm(s state) (provider.VM, error) {
 		Addresses:  []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})},
 		Tags:       s.Tags,
 		CreatedAt:  s.CreatedAt,
-	}, nil
+	}
 }
 
 // reason says why it fares so, where that is known.

@@ -94,14 +94,35 @@ func (p *Provider) load(name string) (vm provider.VM, ok bool, err error) {
 	if !p.cfg.Scope.Owns(s.Tags) {
 		return provider.VM{}, false, nil
 	}
-	p.mu.Lock()
-	child := p.unreaped[name]
-	p.mu.Unlock()
-	vm, err = f.vm(s)
-	if b, _, _ := f.birth(); child != 0 && child == b.pid && vm.State == provider.StateStopped {
-		vm.State, vm.Reason = provider.StateRunning, "" // for a moment more
-	}
+	vm, err = p.vm(f, s)
 	return vm, err == nil, err
+}
+
+// vm tells how the instance fares. A child of ours whose end is not written down
+// yet runs for a moment more, so that whoever learns of its end learns why. The
+// order counts: its end is seen, then whether that is written down, then the reason.
+func (p *Provider) vm(f folder, s state) (provider.VM, error) {
+	now, err := f.condition()
+	if err != nil {
+		return provider.VM{}, err
+	}
+	if now == provider.StateStopped && p.unwritten(f) {
+		now = provider.StateRunning
+	}
+	return f.vm(s, now), nil
+}
+
+// unwritten reports whether the process in f is a child of ours whose end was not
+// written down yet.
+func (p *Provider) unwritten(f folder) bool {
+	p.mu.Lock()
+	child := p.unreaped[f.name]
+	p.mu.Unlock()
+	if child == 0 {
+		return false
+	}
+	b, _, err := f.birth()
+	return err == nil && b.pid == child
 }
 
 // find returns the VMs that ref names: one, unless a stray carries the same

@@ -45,16 +45,25 @@ func (p *Provider) spawn(ctx context.Context, f folder, lock *os.File, env []str
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.ExtraFiles = []*os.File{lock, told}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
+	err = p.start(cmd, f)
 	_ = told.Close() // the child has its own
 	if err != nil {
 		return unmade(err)
 	}
-	p.mu.Lock()
-	p.unreaped[f.name] = cmd.Process.Pid
-	p.mu.Unlock()
 	go p.reap(life, cmd, f)
 	return p.recorded(ctx, f, ready)
+}
+
+// start starts the child and enters it among the unreaped, both under the lock:
+// whoever reads the pid that the child records finds it there.
+func (p *Provider) start(cmd *exec.Cmd, f folder) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p.unreaped[f.name] = cmd.Process.Pid
+	return nil
 }
 
 // recorded waits for the child's word.
