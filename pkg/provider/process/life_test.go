@@ -3,6 +3,7 @@ package process_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/process"
 )
@@ -292,6 +294,38 @@ func TestDeleteTakenUp(t *testing.T) {
 	eventually(t, "the agent is gone", func() bool { return state(t, second, vm.Ref()) == provider.StateDeleted })
 }
 
+// watch returns what p tells from now on. It makes instances, from the second on,
+// until the first is heard of.
+func watch(t *testing.T, p *process.Provider) <-chan provider.VM {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	heard, done := make(chan provider.VM, 1000), make(chan error, 1)
+	go func() { done <- p.Watch(ctx, func(e provider.Event) { heard <- e.VM }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("watch ended with %v", err)
+		}
+	})
+	for n := 2; len(heard) == 0; n++ {
+		create(t, p, spec(n))
+	}
+	return heard
+}
+
+// await waits until it is heard that an instance is in a state.
+func await(t *testing.T, heard <-chan provider.VM, id fleet.InstanceID, want provider.State) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s is heard to be %s", id, want), func() bool {
+		select {
+		case vm := <-heard:
+			return vm.ID == id && vm.State == want
+		default:
+			return false
+		}
+	})
+}
+
 // TestDeathIsHeardAtOnce measures; it asserts only that the news comes long
 // before a scan would bring it.
 func TestDeathIsHeardAtOnce(t *testing.T) {
@@ -300,27 +334,13 @@ func TestDeathIsHeardAtOnce(t *testing.T) {
 	vm := create(t, open(t, cfg), spec(1))
 	cfg.ScanInterval = time.Hour
 	adopted := open(t, cfg)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	heard, done := make(chan provider.VM, 1000), make(chan error, 1)
-	go func() { done <- adopted.Watch(ctx, func(e provider.Event) { heard <- e.VM }) }()
-	for n := 2; len(heard) == 0; n++ { // until the watch is up
-		create(t, adopted, spec(n))
-	}
+	heard := watch(t, adopted)
 	killed := time.Now()
 	if err := syscall.Kill(w.pid(vm), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for e := range heard {
-		if e.ID == vm.ID && e.State == provider.StateStopped {
-			break
-		}
-	}
+	await(t, heard, vm.ID, provider.StateStopped)
 	t.Logf("death of an adopted process heard after %v", time.Since(killed))
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("watch ended with %v", err)
-	}
 }
 
 // TestLongListSaysThatItGoesOn, so that nobody takes it for one that hangs.

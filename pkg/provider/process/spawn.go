@@ -88,30 +88,47 @@ func (p *Provider) recorded(ctx context.Context, f folder, ready *os.File) error
 // that whoever learns of its end learns why.
 func (p *Provider) reap(ctx context.Context, cmd *exec.Cmd, f folder) {
 	err := cmd.Wait()
+	pid := cmd.Process.Pid
 	p.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "process ended",
-		slog.String("instance", f.name), slog.Int("pid", cmd.Process.Pid), slog.Any("status", err))
+		slog.String("instance", f.name), slog.Int("pid", pid), slog.Any("status", err))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.background.Err() != nil {
 		return
 	}
 	p.work.Go(func() {
-		if err := p.noteExit(f, cmd.ProcessState.String()); err != nil && !absent(err) && p.background.Err() == nil {
+		if err := p.noteExit(f, pid, cmd.ProcessState.String()); err != nil && !absent(err) && p.background.Err() == nil {
 			p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "exit status can't be written", slog.String("instance", f.name), slog.Any("error", err))
 		}
 		p.mu.Lock()
-		delete(p.unreaped, f.name)
+		if p.unreaped[f.name] == pid { // and not that of a later create
+			delete(p.unreaped, f.name)
+		}
 		p.mu.Unlock()
 		p.touch(f.name)
 	})
 }
 
-// noteExit writes how the process ended, unless its folder is gone.
-func (p *Provider) noteExit(f folder, status string) error {
+// noteExit writes how the process ended, if its folder is still there and still
+// its own.
+func (p *Provider) noteExit(f folder, pid int, status string) error {
 	lock, err := f.lock(p.background, false)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	return f.write(exitFile, []byte(status))
+	b, born, err := f.birth()
+	if err != nil {
+		return err
+	}
+	if born {
+		if b.pid != pid {
+			return nil
+		}
+		return f.write(exitFile, []byte(status))
+	}
+	if _, err := f.state(); absent(err) {
+		return f.discard() // somebody else was removing it, and our lock kept it
+	}
+	return nil
 }
