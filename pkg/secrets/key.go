@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -26,7 +27,7 @@ const (
 const keyTimeout = 10 * time.Second
 
 // keyFileLimit bounds what is read of a key file, so that a wrong path, such as a
-// device's, ends.
+// disk image's, costs no memory.
 const keyFileLimit = 1 << 20
 
 // Source reads what one provider of keys keeps under a name. Its error tells why
@@ -124,12 +125,22 @@ func (read Source) within(ctx context.Context, name string) ([]byte, error) {
 	}
 }
 
+// readKeyFile reads a regular file. Anything else might never answer, and each open
+// that waits holds a thread for as long, one more at every attempt to boot; only that
+// a disk hangs can't be told beforehand.
 func readKeyFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // or a pipe waits for its writer here
 	if err != nil {
 		return nil, plainly(err)
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, plainly(err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("this is a directory, a pipe or a device, want a regular file")
+	}
 	value, err := io.ReadAll(io.LimitReader(f, keyFileLimit))
 	if err != nil {
 		return nil, plainly(err)

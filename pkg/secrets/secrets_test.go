@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -230,6 +231,10 @@ func TestEncryptionKeys(t *testing.T) {
 		}
 		return secrets.KeySource{Provider: "file", Source: path}
 	}
+	pipe := filepath.Join(dir, "pipe") // nobody ever writes to it
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	lookup := env(map[string]string{"GOOD": keyA, "EMPTY": "", "SHORT": keyA[:31], "LINE": keyA + "\n", "LONG": keyA + keyA})
 	variable := func(name string) secrets.KeySource { return secrets.KeySource{Provider: "env", Source: name} }
 	for name, c := range map[string]struct {
@@ -253,7 +258,9 @@ func TestEncryptionKeys(t *testing.T) {
 		"file, two newlines":     {file("lines", keyA+"\n\n"), secrets.ErrKey, "34 bytes"},
 		"file, CR LF":            {file("crlf", keyA+"\r\n"), secrets.ErrKey, "34 bytes"},
 		"file, a space":          {file("space", keyA+" "), secrets.ErrKey, "33 bytes"},
-		"file, endless":          {secrets.KeySource{Provider: "file", Source: "/dev/zero"}, secrets.ErrKey, "longer than 1 MiB"},
+		"file, long":             {file("long", strings.Repeat(keyA, 1<<15)), secrets.ErrKey, "longer than 1 MiB"},
+		"file is a device":       {secrets.KeySource{Provider: "file", Source: "/dev/zero"}, secrets.ErrKey, "want a regular file"},
+		"file is a pipe":         {secrets.KeySource{Provider: "file", Source: pipe}, secrets.ErrKey, "want a regular file"},
 		"no source":              {variable(""), secrets.ErrKey, "no source"},
 		"no provider":            {secrets.KeySource{Source: "GOOD"}, secrets.ErrKey, `unknown provider ""`},
 		"AWS secrets":            {secrets.KeySource{Provider: "aws-secrets-manager", Source: "x"}, secrets.ErrUnsupported, "want env or file"},
