@@ -12,7 +12,8 @@ type ArgsChecker interface {
 	// args, and the instance type, architecture and subnet that go with them. Paths
 	// are those of a group in the config, such as args.env.HOME and instance_type. No
 	// instance has to be meant: what was rendered for one may be made up, and all else
-	// in the spec may be missing. What it refuses Create refuses too. It is pure.
+	// in the spec may be missing; InstanceType and Subnet are empty where the config
+	// names none. What it refuses Create refuses too. It is pure.
 	CheckArgs(spec Spec) error
 }
 
