@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +39,6 @@ func TestBootWaitsForWhatCanBeMended(t *testing.T) {
 	good := func(s *site) { s.putConfig(shardID) }
 	for name, c := range map[string]struct {
 		spoil func(*site)
-		tweak func(*server.Config)
 		part  string
 		logs  []string
 		mend  func(*site)
@@ -86,6 +87,34 @@ func TestBootWaitsForWhatCanBeMended(t *testing.T) {
 			}
 		}))
 	}
+}
+
+// TestBootWaitsForTheProvider: one that can't be opened is tried again, and a server
+// that is shut down before it could be has nothing to close.
+func TestBootWaitsForTheProvider(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		dir := t.TempDir()
+		agent := filepath.Join(dir, "agent")
+		s := newSite(t, with("GROUPS", ""))
+		s.replace(`"kind": "fake"`, fmt.Sprintf(`"kind": "process", "options": { "dir": %q, "agent": %q }`, dir, agent))
+		real := func(cfg *server.Config) { cfg.OpenProvider = nil }
+		p := s.start(real)
+		p.awaitHealth(http.StatusServiceUnavailable, "not ready: provider")
+		p.awaitReason("options.agent: stat " + agent)
+		eventually(t, "a second attempt", func() error {
+			if n := p.log.count("can't start yet"); n < 2 {
+				return fmt.Errorf("%d attempts", n)
+			}
+			return nil
+		})
+		p.ends()
+		p = s.start(real)
+		p.awaitHealth(http.StatusServiceUnavailable, "not ready: provider")
+		if err := os.WriteFile(agent, nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitHealth(http.StatusOK, "leading")
+	})
 }
 
 // awaitReason waits until the log has those texts, which the health endpoint, that

@@ -24,13 +24,17 @@ type openedProvider struct {
 }
 
 // open opens the provider that the config names.
-func (p *openedProvider) open(cfg Config, shard *config.Shard) (err error) {
+func (p *openedProvider) open(cfg Config, shard *config.Shard) error {
 	p.close() // an attempt's before
-	p.Provider, err = newProvider(cfg, Opening{
+	opened, err := newProvider(cfg, Opening{
 		Scope:    provider.Scope{ClusterID: shard.Cluster.ID, Shard: cfg.Shard},
 		Provider: shard.Server.Provider, Leader: shard.Server.LeaderNetwork, Self: cfg.Self,
 	})
-	return err
+	if err != nil {
+		return err // what came with it may be a nil pointer, which would not look like no provider
+	}
+	p.Provider = opened
+	return nil
 }
 
 // close lets go of what the provider holds; instances live on.
