@@ -36,68 +36,70 @@ func colourful(t *testing.T) *site {
 // TestArgsThatTheProviderRefuses are refused wherever they come in, by their path,
 // and nothing is asked of the provider for it.
 func TestArgsThatTheProviderRefuses(t *testing.T) {
-	t.Parallel()
-	s := colourful(t)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 2)
-	creates := len(s.world.Calls(fake.OpCreate))
-	colour := func(c string) *structpb.Struct {
-		return &structpb.Struct{Fields: map[string]*structpb.Value{"colour": structpb.NewStringValue(c)}}
-	}
-	for name, c := range map[string]struct {
-		ask  func() error
-		want string
-	}{
-		"a group's vars": {func() error {
-			_, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Vars: colour("green")})
-			return err
-		}, "args.colour"},
-		"a new group's type": {func() error {
-			_, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "new", Template: ptr("knd"), InstanceType: ptr("huge")})
-			return err
-		}, "instance_type"},
-		"an instance's vars": {func() error {
-			_, err := p.create("k", func(r *nstancev1.CreateInstanceRequest) { r.Vars = colour("green") })
-			return err
-		}, "args.colour"},
-		"an instance's type": {func() error {
-			_, err := p.create("k", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("huge") })
-			return err
-		}, "instance_type"},
-		"the config": {func() error {
-			s.replace(`"colour": "red"`, `"colour": "green"`)
-			_, err := p.refresh()
-			return err
-		}, "templates.knd.args.colour"},
-	} {
-		err := c.ask()
-		refused(t, err, codes.InvalidArgument)
-		if have := fields(err); !slices.Equal(have, []string{c.want}) {
-			t.Errorf("%s: violations of %q, want %q", name, have, c.want)
+	simulated(t, func(t *testing.T) {
+		s := colourful(t)
+		p := s.start()
+		s.populate(p)
+		p.awaitSize("web", 2)
+		creates := len(s.world.Calls(fake.OpCreate))
+		colour := func(c string) *structpb.Struct {
+			return &structpb.Struct{Fields: map[string]*structpb.Value{"colour": structpb.NewStringValue(c)}}
 		}
-	}
-	if n := len(s.world.Calls(fake.OpCreate)); n != creates || len(s.onDemand()) != 0 {
-		t.Errorf("%d creates, before %d; on demand: %v", n, creates, s.onDemand())
-	}
-	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Vars: colour("blue")}); err != nil {
-		t.Errorf("what the provider takes: %v", err)
-	}
-	p.created("k", func(r *nstancev1.CreateInstanceRequest) { r.Vars = colour("blue") })
+		for name, c := range map[string]struct {
+			ask  func() error
+			want string
+		}{
+			"a group's vars": {func() error {
+				_, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Vars: colour("green")})
+				return err
+			}, "args.colour"},
+			"a new group's type": {func() error {
+				_, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "new", Template: ptr("knd"), InstanceType: ptr("huge")})
+				return err
+			}, "instance_type"},
+			"an instance's vars": {func() error {
+				_, err := p.create("k", func(r *nstancev1.CreateInstanceRequest) { r.Vars = colour("green") })
+				return err
+			}, "args.colour"},
+			"an instance's type": {func() error {
+				_, err := p.create("k", func(r *nstancev1.CreateInstanceRequest) { r.InstanceType = ptr("huge") })
+				return err
+			}, "instance_type"},
+			"the config": {func() error {
+				s.replace(`"colour": "red"`, `"colour": "green"`)
+				_, err := p.refresh()
+				return err
+			}, "templates.knd.args.colour"},
+		} {
+			err := c.ask()
+			refused(t, err, codes.InvalidArgument)
+			if have := fields(err); !slices.Equal(have, []string{c.want}) {
+				t.Errorf("%s: violations of %q, want %q", name, have, c.want)
+			}
+		}
+		if n := len(s.world.Calls(fake.OpCreate)); n != creates || len(s.onDemand()) != 0 {
+			t.Errorf("%d creates, before %d; on demand: %v", n, creates, s.onDemand())
+		}
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Vars: colour("blue")}); err != nil {
+			t.Errorf("what the provider takes: %v", err)
+		}
+		p.created("k", func(r *nstancev1.CreateInstanceRequest) { r.Vars = colour("blue") })
+	})
 }
 
 // TestTakeoverOnRefusedArgs runs the config that was accepted last.
 func TestTakeoverOnRefusedArgs(t *testing.T) {
-	t.Parallel()
-	s := colourful(t)
-	p := s.start()
-	s.populate(p)
-	p.awaitSize("web", 2)
-	p.shutdown()
-	s.replace(`"colour": "red"`, `"colour": "green"`)
-	p = s.start().awaitLeading()
-	st := p.configStatus()
-	if v := st.GetViolations(); !st.GetRunningApplied() || len(v) != 1 || v[0].GetField() != "templates.knd.args.colour" {
-		t.Errorf("status: %v", st)
-	}
+	simulated(t, func(t *testing.T) {
+		s := colourful(t)
+		p := s.start()
+		s.populate(p)
+		p.awaitSize("web", 2)
+		p.ends()
+		s.replace(`"colour": "red"`, `"colour": "green"`)
+		p = s.start().awaitLeading()
+		st := p.configStatus()
+		if v := st.GetViolations(); !st.GetRunningApplied() || len(v) != 1 || v[0].GetField() != "templates.knd.args.colour" {
+			t.Errorf("status: %v", st)
+		}
+	})
 }

@@ -63,7 +63,7 @@ func TestLeaderNetwork(t *testing.T) {
 		if got := moving.holder.Load(); got != nil {
 			t.Errorf("without an address in the config, %v has it", got)
 		}
-		p.shutdown()
+		p.ends()
 
 		s.config["MORE"] = `"leader_network": { "ipv4": "10.9.9.9", "interface_id": "eni-1" },`
 		s.putConfig(shardID)
@@ -71,7 +71,7 @@ func TestLeaderNetwork(t *testing.T) {
 		eventually(t, "the leader has the address", held("eni-1 of m-1"))
 		second := s.start(on("m-2"))
 		second.awaitHealth(200, "standing by")
-		first.shutdown()
+		first.ends()
 		eventually(t, "the next leader takes it", held("eni-1 of m-2"))
 	})
 }
