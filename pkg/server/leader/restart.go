@@ -17,17 +17,26 @@ type bootField struct {
 	of   func(*config.Shard) any // a pointer to the field
 	// ends: a server that takes over on another value ends, so that it is started
 	// anew on it. With one that does not, it goes on as it was started, too.
-	ends bool
+	ends func(boot, now *config.Shard) bool
+}
+
+func always(_, _ *config.Shard) bool { return true }
+func never(_, _ *config.Shard) bool  { return false }
+
+// addressMoves reports whether the provider moves the leader's address, or is to: a
+// provider that was opened with another one would take that for as long as it leads.
+func addressMoves(boot, now *config.Shard) bool {
+	return boot.Server.LeaderNetwork.InterfaceID != "" || now.Server.LeaderNetwork.InterfaceID != ""
 }
 
 func bootFields() []bootField {
 	return []bootField{
-		{"cluster.id", func(c *config.Shard) any { return &c.Cluster.ID }, true},
-		{"cluster.secrets", func(c *config.Shard) any { return &c.Cluster.Secrets }, true},
-		{"server.provider", func(c *config.Shard) any { return &c.Server.Provider }, true},
-		{"server.bind", func(c *config.Shard) any { return &c.Server.Bind }, true},
-		{"server.advertise", func(c *config.Shard) any { return &c.Server.Advertise }, false},
-		{"server.leader_network", func(c *config.Shard) any { return &c.Server.LeaderNetwork }, false},
+		{"cluster.id", func(c *config.Shard) any { return &c.Cluster.ID }, always},
+		{"cluster.secrets", func(c *config.Shard) any { return &c.Cluster.Secrets }, always},
+		{"server.provider", func(c *config.Shard) any { return &c.Server.Provider }, always},
+		{"server.bind", func(c *config.Shard) any { return &c.Server.Bind }, always},
+		{"server.advertise", func(c *config.Shard) any { return &c.Server.Advertise }, never},
+		{"server.leader_network", func(c *config.Shard) any { return &c.Server.LeaderNetwork }, addressMoves},
 	}
 }
 
@@ -40,7 +49,7 @@ func restartFields(boot, now *config.Shard) (fields, ending []string) {
 		if reflect.DeepEqual(f.of(b), f.of(n)) {
 			continue
 		}
-		if fields = append(fields, f.name); f.ends {
+		if fields = append(fields, f.name); f.ends(boot, now) {
 			ending = append(ending, f.name)
 		}
 	}

@@ -60,6 +60,29 @@ func TestRestartFields(t *testing.T) {
 	}
 }
 
+// TestRestartOfAMovedAddress: where the provider moves the leader's address, whoever
+// takes over has to move the one that the config names now, or no more.
+func TestRestartOfAMovedAddress(t *testing.T) {
+	network := func(text string) *config.Shard { return parsed(t, "MORE", `, "leader_network": `+text) }
+	moved := network(`{ "ipv4": "10.0.0.9", "interface_id": "net" }`)
+	for name, c := range map[string]struct {
+		boot, now *config.Shard
+		ends      bool
+	}{
+		"another address":           {moved, network(`{ "ipv4": "10.0.0.8", "interface_id": "net" }`), true},
+		"another interface":         {moved, network(`{ "ipv4": "10.0.0.9", "interface_id": "other" }`), true},
+		"moved by somebody else":    {moved, network(`{ "ipv4": "10.0.0.9" }`), true},
+		"moved by the provider":     {network(`{ "ipv4": "10.0.0.9" }`), moved, true},
+		"none any more":             {moved, parsed(t), true},
+		"another, by somebody else": {network(`{ "ipv4": "10.0.0.9" }`), network(`{ "ipv4": "10.0.0.8" }`), false},
+		"the same":                  {moved, network(`{ "ipv4": "10.0.0.9", "interface_id": "net" }`), false},
+	} {
+		if _, ending := restartFields(c.boot, c.now); slices.Contains(ending, "server.leader_network") != c.ends {
+			t.Errorf("%s: a takeover ends for %v", name, ending)
+		}
+	}
+}
+
 // TestRestartFieldsAreDocumented holds the page's table against the code.
 func TestRestartFieldsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/config-refresh.md")
