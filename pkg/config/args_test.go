@@ -158,3 +158,38 @@ func TestProviderArgsOfChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestProviderArgsOfRepetitions: whoever says all of a group each time can make it
+// smaller, too, when the provider would not make it any more.
+func TestProviderArgsOfRepetitions(t *testing.T) {
+	var provider picky
+	s, err := config.ParseWith([]byte(pickyText), provider.checks())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := config.ParseDynamic([]byte(`{ "groups": { "default": {
+	  "web": { "size": 3, "instance_type": "huge", "vars": { "n": 1, "deep": { "list": [1.5, "x"] } } },
+	  "own": { "size": 3, "instance_type": "huge", "template": "knd", "subnet_pool": "workers" },
+	  "gone": { "instance_type": "huge", "template": "knd", "removed": true }
+	} } }`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vars := map[string]any{"n": 1, "deep": map[string]any{"list": []any{1.5, "x"}}}
+	for name, c := range map[string]struct {
+		group   string
+		change  config.Change
+		refused bool
+	}{
+		"all of a static group":     {"web", config.Change{Size: ptr(1), Template: ptr("knd"), InstanceType: ptr("huge"), Vars: vars}, false},
+		"all of a group of its own": {"own", config.Change{Size: ptr(1), Template: ptr("knd"), SubnetPool: ptr("workers")}, false},
+		"other vars":                {"own", config.Change{Size: ptr(1), Vars: vars}, true},
+		"a removed group":           {"gone", config.Change{Size: ptr(1), Template: ptr("knd"), InstanceType: ptr("huge")}, true},
+		"a new group":               {"new", config.Change{Size: ptr(1), Template: ptr("knd"), InstanceType: ptr("huge")}, true},
+	} {
+		_, err := s.Upsert(d, fleet.GroupKey{Tenant: "default", Name: c.group}, c.change, provider.checks())
+		if (err != nil) != c.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -85,16 +85,16 @@ func (s *Shard) CheckChange(d Dynamic, key fleet.GroupKey, c Change, checks Chec
 		problems.addf("instance_type", "%v", err)
 	}
 	problems = slices.Concat(problems, after.check(), wrong)
-	if len(problems) == 0 && c.rebuilds() {
+	if before, _, _ := s.resolve(key, entry); len(problems) == 0 && rebuilt(before, group) {
 		problems, _ = checks.refused(s, group) // what can't be rendered may be told for each instance
 	}
 	return problems.sorted().Err()
 }
 
-// rebuilds reports whether the change is of more than the size: nobody is kept from
-// making smaller what can't be made any more.
-func (c Change) rebuilds() bool {
-	return c.Template != nil || c.InstanceType != nil || c.SubnetPool != nil || c.Vars != nil
+// rebuilt reports whether a change is of more than the size: nobody is kept from
+// making smaller what can't be made any more, also by saying all of it again.
+func rebuilt(before, after fleet.Group) bool {
+	return before.Removed || before.Hashes != after.Hashes
 }
 
 func checkRemove(c Change) Problems {
