@@ -41,7 +41,8 @@ func (n *leaderNetwork) Check(ctx context.Context) (bool, error) {
 	return err == nil && n.holds(self.NetworkSettings.Networks), err
 }
 
-// self is the container that this server runs in.
+// self is the container that this server runs in. Any other may have the host's name,
+// and would be given the address.
 func (n *leaderNetwork) self(ctx context.Context) (container.InspectResponse, error) {
 	self, err := n.p.api.ContainerInspect(ctx, n.l.Self)
 	if errdefs.IsNotFound(err) {
@@ -49,6 +50,9 @@ func (n *leaderNetwork) self(ctx context.Context) (container.InspectResponse, er
 	}
 	if err != nil {
 		return self, fmt.Errorf("inspect server container %s: %w", n.l.Self, err)
+	}
+	if !n.ours(self.Config.Labels) {
+		return self, fmt.Errorf("%w: container %.80q is not a server of this shard: name it with --self", provider.ErrInvalid, n.l.Self)
 	}
 	return self, nil
 }

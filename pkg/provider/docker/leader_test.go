@@ -38,7 +38,7 @@ func TestLeaderNetwork(t *testing.T) {
 		return c.ID, leaderOf(t, e, docker.Leader{Network: name, IPv4: address, Self: c.ID}, scope)
 	}
 	idA, a := server(docker.ServerLabels(scope))
-	_, b := server(docker.ServerLabels(scope))
+	idB, b := server(docker.ServerLabels(scope))
 	holds := func(ln provider.LeaderNetwork, want bool) {
 		t.Helper()
 		if got, err := ln.Check(t.Context()); err != nil || got != want {
@@ -75,11 +75,18 @@ func TestLeaderNetwork(t *testing.T) {
 		t.Error("assign against the guard succeeds")
 	}
 	holds(b, true)
-	_, stranger := server(map[string]string{provider.TagClusterID: scope.ClusterID})
-	if _, err := e.api.ContainerInspect(t.Context(), idA); err != nil {
+	strangerID, stranger := server(map[string]string{provider.TagClusterID: scope.ClusterID})
+	if err := stranger.Assign(t.Context()); !errors.Is(err, provider.ErrInvalid) {
+		t.Errorf("a stranger takes the address: %v", err)
+	}
+	holds(b, true)
+	if err := e.api.NetworkDisconnect(t.Context(), name, idB, true); err != nil {
 		t.Fatal(err)
 	}
-	assign(stranger) // it takes, but nobody takes from it
+	taken := &network.EndpointSettings{IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: address.String()}}
+	if err := e.api.NetworkConnect(t.Context(), name, strangerID, taken); err != nil {
+		t.Fatal(err)
+	}
 	if err := a.Assign(t.Context()); !errors.Is(err, provider.ErrInvalid) {
 		t.Errorf("taking the address from a stranger: %v", err)
 	}

@@ -362,6 +362,51 @@ func TestLeaderConfig(t *testing.T) {
 	}
 }
 
+// TestLeaderIsAServer: a container that only has the name of the host is left alone.
+func TestLeaderIsAServer(t *testing.T) {
+	other := wireScope()
+	other.Shard = "another"
+	for name, c := range map[string]struct {
+		labels map[string]string
+		server bool
+	}{
+		"a server of the shard":     {docker.ServerLabels(wireScope()), true},
+		"a server of another shard": {docker.ServerLabels(other), false},
+		"an unrelated container":    {map[string]string{"role": "database"}, false},
+		"no labels":                 {nil, false},
+	} {
+		labels, err := json.Marshal(c.labels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		host, w := serveWire(t, map[string]answer{
+			"GET json":     {200, fmt.Sprintf(`{"Id": "x", "Config": {"Labels": %s}, "NetworkSettings": {}}`, labels)},
+			"POST connect": {200, ""},
+		})
+		cfg := docker.Default(wireScope(), slog.New(slog.DiscardHandler))
+		cfg.Host, cfg.Image = host, "agent:1"
+		cfg.Leader = &docker.Leader{Network: "l", IPv4: netip.MustParseAddr("10.0.0.100"), Self: "host-1"}
+		p, err := docker.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _ := provider.LeaderNetworkOf(p)
+		if _, err := n.Check(t.Context()); c.server != (err == nil) {
+			t.Errorf("%s: check: %v", name, err)
+		}
+		if c.server {
+			continue
+		}
+		err = n.Assign(t.Context())
+		if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), `"host-1" is not a server of this shard: name it with --self`) {
+			t.Errorf("%s: assign: %v", name, err)
+		}
+		if count(w, "POST connect")+count(w, "POST disconnect") > 0 {
+			t.Errorf("%s: the engine was asked %v", name, w.calls)
+		}
+	}
+}
+
 // FuzzArgs: whatever a config asks for is refused by name, or sent.
 func FuzzArgs(f *testing.F) {
 	f.Add([]byte(`{"memory":"512m","cpus":1.5,"labels":{"a":"b"}}`))
