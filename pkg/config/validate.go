@@ -16,6 +16,9 @@ type Checks struct {
 	// rendered args; paths begin with args or instance_type. Nil: anything goes. It
 	// changes neither, and is pure.
 	Args func(g fleet.Group, args map[string]any) Problems
+	// Server returns what the provider can't do of the part about the server, its own
+	// options above all; paths are those of the config. Nil: anything goes. It is pure.
+	Server func(s Server) Problems
 }
 
 // Validate reports every problem of a complete config, nil when there is none.

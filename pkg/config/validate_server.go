@@ -88,6 +88,11 @@ func (v *validator) server() {
 	v.duration("server.garbage_collection.deleted_record_retention", s.GarbageCollection.DeletedRecordRetention, time.Minute, 30*day)
 	v.duration("server.on_demand.create_timeout", s.OnDemand.CreateTimeout, time.Second, 7*day)
 	v.expiry(s.Expiry)
+	if v.checks.Server != nil {
+		for _, p := range v.checks.Server(s) {
+			v.addf(p.Path, "%s", p.Message)
+		}
+	}
 }
 
 func (v *validator) provider(p Provider) {

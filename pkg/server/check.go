@@ -14,47 +14,21 @@ import (
 // This file is what the provider has to say of a config, whether or not it was
 // opened: a config is judged before it runs, and where no machine can be made.
 
-// checkShard reports what parsing can't know of a config.
-func (c Config) checkShard(shard *config.Shard) error {
-	if c.OpenProvider != nil {
-		return nil
-	}
-	return c.checkProvider(shard.Server).Err()
+// settings are those of a provider, with which it may be opened.
+type settings interface {
+	provider.ArgsChecker
+	// CheckOptions reports, as FieldErrors, options that it could not be opened with.
+	CheckOptions() error
 }
 
-// checkProvider reports what this build, or the provider, can't do of what a config
-// asks for.
-func (c Config) checkProvider(s config.Server) (problems config.Problems) {
-	bad := func(path, message string) { problems = append(problems, config.Problem{Path: path, Message: message}) }
-	kind := s.Provider.Kind
-	if _, err := c.argsChecker(s.Provider); err != nil {
-		problems = fieldProblems("server.provider", err)
-	}
-	if s.LeaderNetwork.InterfaceID == "" {
-		return problems
-	}
-	switch kind {
-	case config.ProviderProcess:
-		bad("server.leader_network.interface_id", "the provider process moves no address: remove it")
-	case config.ProviderDocker:
-		if s.LeaderNetwork.IPv6 != "" {
-			bad("server.leader_network.ipv6", "the provider docker moves an IPv4 address only: remove it")
-		}
-		if s.LeaderNetwork.IPv4 == "" {
-			bad("server.leader_network.ipv4", "required beside interface_id with the provider docker")
-		}
-	}
-	return problems
-}
-
-// argsChecker is that of the provider which a config names, as it would be opened. The
-// error is of what names or configures it.
-func (c Config) argsChecker(p config.Provider) (provider.ArgsChecker, error) {
+// settings returns those of the provider that a config names. The error is of what
+// this build does not know.
+func (c Config) settings(scope provider.Scope, p config.Provider) (settings, error) {
 	switch p.Kind {
 	case config.ProviderProcess:
-		return process.Default(provider.Scope{}, c.Logger).WithOptions(p.Options)
+		return process.Default(scope, c.Logger).WithOptions(p.Options)
 	case config.ProviderDocker:
-		return docker.Default(provider.Scope{}, c.Logger).WithOptions(p.Options)
+		return docker.Default(scope, c.Logger).WithOptions(p.Options)
 	default:
 		return nil, provider.FieldErrors{{
 			Path:    "kind",
@@ -63,27 +37,67 @@ func (c Config) argsChecker(p config.Provider) (provider.ArgsChecker, error) {
 	}
 }
 
+// checkShard reports what parsing can't know of a config, be it new or one that was
+// accepted before: what this build does not know.
+func (c Config) checkShard(shard *config.Shard) error {
+	if c.OpenProvider != nil {
+		return nil
+	}
+	_, err := c.settings(provider.Scope{}, shard.Server.Provider)
+	return fieldProblems("server.provider", err).Err()
+}
+
 // checks are what the provider knows of a config that checkShard has nothing against.
+// They are of new texts only: one that was accepted before they were made runs on.
 // opened is what OpenProvider returned, if it stands in for the real ones and was
 // called already.
 func (c Config) checks(shard *config.Shard, opened provider.Provider) config.Checks {
-	checker, ok := provider.ArgsChecker(nil), false
 	if c.OpenProvider == nil {
-		found, err := c.argsChecker(shard.Server.Provider)
-		checker, ok = found, err == nil
-	} else if opened != nil {
-		checker, ok = provider.ArgsCheckerOf(opened)
+		s, err := c.settings(provider.Scope{}, shard.Server.Provider)
+		if err != nil {
+			return config.Checks{}
+		}
+		return config.Checks{Args: argsCheck(s), Server: func(server config.Server) config.Problems {
+			return append(fieldProblems("server.provider", s.CheckOptions()), leaderNetworkProblems(server)...)
+		}}
 	}
-	if !ok {
-		return config.Checks{}
+	if opened != nil {
+		if checker, ok := provider.ArgsCheckerOf(opened); ok {
+			return config.Checks{Args: argsCheck(checker)}
+		}
 	}
-	return config.Checks{Args: func(g fleet.Group, args map[string]any) config.Problems {
+	return config.Checks{}
+}
+
+func argsCheck(checker provider.ArgsChecker) func(fleet.Group, map[string]any) config.Problems {
+	return func(g fleet.Group, args map[string]any) config.Problems {
 		spec := provider.Spec{Arch: g.Arch, InstanceType: g.InstanceType, Args: args}
 		if len(g.Subnets) > 0 {
 			spec.Subnet = g.Subnets[0]
 		}
 		return fieldProblems("", checker.CheckArgs(spec))
-	}}
+	}
+}
+
+// leaderNetworkProblems are of a leader's address that the provider can't move.
+func leaderNetworkProblems(s config.Server) (problems config.Problems) {
+	bad := func(field, message string) {
+		problems = append(problems, config.Problem{Path: "server.leader_network." + field, Message: message})
+	}
+	n, kind := s.LeaderNetwork, s.Provider.Kind
+	if n.InterfaceID != "" && kind == config.ProviderProcess {
+		bad("interface_id", "the provider process moves no address: remove it")
+	}
+	if n.InterfaceID == "" || kind != config.ProviderDocker {
+		return problems
+	}
+	if n.IPv6 != "" {
+		bad("ipv6", "the provider docker moves an IPv4 address only: remove it")
+	}
+	if n.IPv4 == "" {
+		bad("ipv4", "required beside interface_id with the provider docker")
+	}
+	return problems
 }
 
 // fieldProblems are a provider's FieldErrors as problems of a config, below a path.

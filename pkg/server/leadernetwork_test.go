@@ -3,6 +3,8 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -73,5 +75,25 @@ func TestLeaderNetwork(t *testing.T) {
 		second.awaitHealth(200, "standing by")
 		first.ends()
 		eventually(t, "the next leader takes it", held("eni-1 of m-2"))
+	})
+}
+
+// TestAcceptedLeaderNetwork: a shard that ran a config when the provider was not yet
+// asked about the address runs it on, and says what is wrong with it.
+func TestAcceptedLeaderNetwork(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		dir := t.TempDir()
+		agent := filepath.Join(dir, "agent")
+		if err := os.WriteFile(agent, nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		s := newSite(t, with("GROUPS", ""), with("MORE", `"leader_network": { "ipv4": "10.9.9.9", "interface_id": "eni-1" },`))
+		s.replace(`"kind": "fake"`, fmt.Sprintf(`"kind": "process", "options": { "dir": %q, "agent": %q }`, dir, agent))
+		s.put(appliedAt, s.get(configAt))
+		p := s.start(func(c *server.Config) { c.OpenProvider = nil }).awaitLeading()
+		st := p.configStatus()
+		if v := st.GetViolations(); !st.GetRunningApplied() || len(v) != 1 || v[0].GetField() != "server.leader_network.interface_id" {
+			t.Errorf("status: %v", st)
+		}
 	})
 }

@@ -49,31 +49,28 @@ func newProvider(cfg Config, o Opening) (provider.Provider, error) {
 	if cfg.OpenProvider != nil {
 		return cfg.OpenProvider(o)
 	}
-	switch o.Provider.Kind {
-	case config.ProviderProcess:
-		pc, err := process.Default(o.Scope, cfg.Logger).WithOptions(o.Provider.Options)
-		if err != nil {
-			return nil, fmt.Errorf("server.provider: %w", err)
-		}
-		return process.New(pc)
-	case config.ProviderDocker:
-		dc, err := docker.Default(o.Scope, cfg.Logger).WithOptions(o.Provider.Options)
-		if err != nil {
-			return nil, fmt.Errorf("server.provider: %w", err)
-		}
-		dc.Leader = o.dockerLeader()
-		return docker.New(dc)
+	s, err := cfg.settings(o.Scope, o.Provider)
+	if err != nil {
+		return nil, fmt.Errorf("server.provider: %w", err)
+	}
+	switch c := s.(type) {
+	case process.Config:
+		return process.New(c)
+	case docker.Config:
+		c.Leader = o.dockerLeader()
+		return docker.New(c)
 	default:
-		return nil, cfg.checkProvider(config.Server{Provider: o.Provider}).Err()
+		return nil, fmt.Errorf("server.provider.kind: nobody can open %q", o.Provider.Kind)
 	}
 }
 
 // dockerLeader is the network that the leader's address is of; nil when the config
-// names none, and the address, if there is one, is moved by somebody else.
+// names none, and the address, if there is one, is moved by somebody else. So it is
+// with an address of IPv6 alone, which a config had that was accepted earlier.
 func (o Opening) dockerLeader() *docker.Leader {
-	if o.Leader.InterfaceID == "" {
+	addr, err := netip.ParseAddr(o.Leader.IPv4)
+	if err != nil || o.Leader.InterfaceID == "" {
 		return nil
 	}
-	addr, _ := netip.ParseAddr(o.Leader.IPv4) // one that is none is refused when the provider is made
 	return &docker.Leader{Network: o.Leader.InterfaceID, IPv4: addr, Self: o.Self}
 }

@@ -14,13 +14,17 @@ import (
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	good := strings.Replace(s.text(), `"kind": "fake"`, `"kind": "process"`, 1)
+	const process = `"kind": "process", "options": { "dir": "/d", "agent": "/no/such/agent" }`
+	good := strings.Replace(s.text(), `"kind": "fake"`, process, 1)
+	docker := func(options string) string {
+		return strings.Replace(good, process, `"kind": "docker", "options": `+options, 1)
+	}
 	for name, c := range map[string]struct{ text, says, wrong string }{
 		"good": {good, "is valid", ""},
 		"a part without an effect": {strings.Replace(good, `"agent_addr": "127.0.0.1:0"`,
 			`"agent_addr": "127.0.0.1:0", "metrics_addr": "127.0.0.1:9100"`, 1), "server.bind.metrics_addr: has no effect", ""},
 		"a provider that is not there": {
-			strings.Replace(good, `"kind": "process", "region": "r"`, `"kind": "fake", "region": "r"`, 1), "",
+			s.text(), "",
 			`server.provider.kind: "fake" is not part of this build`,
 		},
 		"an address that the provider can't move": {strings.Replace(good, `"bind": {`,
@@ -29,14 +33,22 @@ func TestValidate(t *testing.T) {
 		"an address that somebody else moves": {strings.Replace(good, `"bind": {`,
 			`"leader_network": { "ipv4": "10.0.0.9", "ipv6": "fd00::9" }, "bind": {`, 1), "is valid", ""},
 		"an address of a kind that the provider can't move": {
-			strings.NewReplacer(`"kind": "process"`, `"kind": "docker"`, `"bind": {`,
-				`"leader_network": { "ipv6": "fd00::9", "interface_id": "net" }, "bind": {`).Replace(good), "",
+			strings.Replace(docker(`{ "image": "i" }`), `"bind": {`,
+				`"leader_network": { "ipv6": "fd00::9", "interface_id": "net" }, "bind": {`, 1), "",
 			"server.leader_network.ipv6: the provider docker moves an IPv4 address only"},
 		"args that the provider refuses": {strings.Replace(good, `"vars": { "n": 1 }`, `"args": { "colour": "red" }`, 1), "",
 			"templates.knd.args.colour: no such field (have: env)"},
 		"an option that the provider does not have": {
-			strings.Replace(good, `"kind": "process"`, `"kind": "process", "options": { "folder": "x" }`, 1), "",
+			strings.Replace(good, `"dir": "/d"`, `"folder": "x"`, 1), "",
 			"server.provider.options.folder: no such field (have: agent, dir"},
+		"processes without a folder": {strings.Replace(good, `"dir": "/d", `, ``, 1), "", "server.provider.options.dir: required"},
+		"processes of nothing":       {strings.Replace(good, process, `"kind": "process"`, 1), "", "server.provider.options.agent: required"},
+		"no time to stop": {strings.Replace(good, `"dir": "/d"`, `"dir": "/d", "stop_grace": "-5s"`, 1), "",
+			"server.provider.options.stop_grace: -5s is not valid: want more than 0"},
+		"containers":                  {docker(`{ "image": "i" }`), "is valid", ""},
+		"containers of no image":      {docker(`{}`), "", "server.provider.options.image: required"},
+		"an engine that can't be one": {docker(`{ "image": "i", "host": "nowhere" }`), "", "options.host: unable to parse docker host"},
+		"a variable of the provider":  {docker(`{ "image": "i", "env": { "NSTANCE_INSTANCE_ID": "x" } }`), "", "env.NSTANCE_INSTANCE_ID: "},
 		"a dangling reference": {strings.Replace(good, `"subnet_pool": "workers"`, `"subnet_pool": "wrkers"`, 1), "",
 			`no such subnet pool "wrkers"`},
 	} {

@@ -98,14 +98,25 @@ func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	return cfg, nil
 }
 
+// CheckOptions reports, as FieldErrors, what is wrong with what WithOptions sets. It is
+// pure: what is about this machine Validate adds.
+func (cfg Config) CheckOptions() error {
+	var wrong provider.FieldErrors
+	if cfg.Image == "" {
+		wrong.Addf("options.image", "required: want the agent's image")
+	}
+	if cfg.Host != "" {
+		if _, err := client.ParseHostURL(cfg.Host); err != nil {
+			wrong.Addf("options.host", "%v: want an address such as unix:///var/run/docker.sock", err)
+		}
+	}
+	return append(wrong, provider.CheckEnvironment("options.env", cfg.Env)...).Err()
+}
+
 // Validate reports every problem of cfg at once.
 func (cfg Config) Validate() error {
-	problems := []error{cfg.Scope.Check()}
+	problems := []error{cfg.Scope.Check(), cfg.CheckOptions()}
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if cfg.Image == "" {
-		bad("options.image is empty: want the agent's image")
-	}
-	problems = append(problems, provider.CheckEnvironment("options.env", cfg.Env).Err())
 	if l := cfg.Leader; l != nil {
 		if l.Network == "" {
 			bad("leader_network.interface_id is empty: want a user-defined network")

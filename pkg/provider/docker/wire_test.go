@@ -304,7 +304,7 @@ func TestConfig(t *testing.T) {
 	for want, options := range map[string]map[string]any{
 		"options.socket: no such field":               {"socket": "x"},
 		"options.leader: no such field":               {"leader": map[string]any{"ipv4": "x"}},
-		"options.image is empty":                      {},
+		"options.image: required":                     {},
 		"options.env.NSTANCE_INSTANCE_ID":             {"image": "i", "env": map[string]any{"NSTANCE_INSTANCE_ID": "x"}},
 		"options.host: unable to parse docker host `": {"image": "i", "host": "nowhere"},
 	} {

@@ -45,12 +45,12 @@ func TestNewRefuses(t *testing.T) {
 	for want, change := range map[string]func(*process.Config){
 		"cluster id":                       func(c *process.Config) { c.Scope.ClusterID = "" },
 		"shard":                            func(c *process.Config) { c.Scope.Shard = "../s" },
-		"options.dir is empty":             func(c *process.Config) { c.Dir = "" },
-		"options.agent is empty":           func(c *process.Config) { c.Agent = "" },
+		"options.dir: required":            func(c *process.Config) { c.Dir = "" },
+		"options.agent: required":          func(c *process.Config) { c.Agent = "" },
 		"options.agent: stat /no/such":     func(c *process.Config) { c.Agent = "/no/such" },
 		"is not an executable file":        func(c *process.Config) { c.Agent = plain },
-		"options.stop_grace is 0s":         func(c *process.Config) { c.StopGrace = 0 },
-		"options.scan_interval is -1s":     func(c *process.Config) { c.ScanInterval = -time.Second },
+		"options.stop_grace: 0s":           func(c *process.Config) { c.StopGrace = 0 },
+		"options.scan_interval: -1s":       func(c *process.Config) { c.ScanInterval = -time.Second },
 		"options.env.NSTANCE_INSTANCE_ID:": func(c *process.Config) { c.Env = map[string]string{"NSTANCE_INSTANCE_ID": "x"} },
 		"the logger is missing":            func(c *process.Config) { c.Logger = nil },
 	} {

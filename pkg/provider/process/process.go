@@ -93,23 +93,33 @@ func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	return cfg, nil
 }
 
-// Validate reports every problem of cfg at once.
-func (cfg Config) Validate() error {
-	problems := []error{cfg.Scope.Check()}
-	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+// CheckOptions reports, as FieldErrors, what is wrong with what WithOptions sets. It is
+// pure: what is about this machine Validate adds.
+func (cfg Config) CheckOptions() error {
+	var wrong provider.FieldErrors
 	if cfg.Dir == "" {
-		bad("options.dir is empty: want the folder that holds the instances")
+		wrong.Addf("options.dir", "required: want the folder that holds the instances")
 	}
-	problems = append(problems, checkAgent(cfg.Agent))
+	if cfg.Agent == "" {
+		wrong.Addf("options.agent", "required: want the path of the nstance-agent binary")
+	}
 	if cfg.StopGrace <= 0 {
-		bad("options.stop_grace is %v: want more than 0", cfg.StopGrace)
+		wrong.Addf("options.stop_grace", "%v is not valid: want more than 0", cfg.StopGrace)
 	}
 	if cfg.ScanInterval <= 0 {
-		bad("options.scan_interval is %v: want more than 0", cfg.ScanInterval)
+		wrong.Addf("options.scan_interval", "%v is not valid: want more than 0", cfg.ScanInterval)
 	}
-	problems = append(problems, provider.CheckEnvironment("options.env", cfg.Env).Err())
+	return append(wrong, provider.CheckEnvironment("options.env", cfg.Env)...).Err()
+}
+
+// Validate reports every problem of cfg at once.
+func (cfg Config) Validate() error {
+	problems := []error{cfg.Scope.Check(), cfg.CheckOptions()}
+	if cfg.Agent != "" {
+		problems = append(problems, checkAgent(cfg.Agent))
+	}
 	if cfg.Logger == nil {
-		bad("the logger is missing")
+		problems = append(problems, errors.New("the logger is missing"))
 	}
 	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
@@ -119,9 +129,6 @@ func (cfg Config) Validate() error {
 
 // checkAgent reports why path can't be run.
 func checkAgent(path string) error {
-	if path == "" {
-		return errors.New("options.agent is empty: want the path of the nstance-agent binary")
-	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("options.agent: %w", err)
