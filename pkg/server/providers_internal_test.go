@@ -2,6 +2,7 @@ package server
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/nstance/nstance/pkg/config"
@@ -16,6 +17,37 @@ func dockerOpening(leader config.LeaderNetwork) Opening {
 			"image": "agent:1", "host": "tcp://127.0.0.1:1",
 		}},
 		Leader: leader, Self: "server-1",
+	}
+}
+
+// TestDockerMovesTheLeadersAddress: the real provider is told of the address that the
+// config names, and of the container to give it to.
+func TestDockerMovesTheLeadersAddress(t *testing.T) {
+	for name, c := range map[string]struct {
+		leader config.LeaderNetwork
+		moves  bool
+	}{
+		"no address":              {config.LeaderNetwork{}, false},
+		"moved by somebody else":  {config.LeaderNetwork{IPv4: "10.0.0.9"}, false},
+		"moved by the provider":   {config.LeaderNetwork{IPv4: "10.0.0.9", InterfaceID: "net"}, true},
+		"accepted, with an IPv6":  {config.LeaderNetwork{IPv4: "10.0.0.9", IPv6: "fd00::9", InterfaceID: "net"}, true},
+		"accepted, with one only": {config.LeaderNetwork{IPv6: "fd00::9", InterfaceID: "net"}, false},
+	} {
+		p, err := newProvider(Config{Logger: slog.New(slog.DiscardHandler)}, dockerOpening(c.leader))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		network, ok := provider.LeaderNetworkOf(p)
+		if ok != c.moves {
+			t.Errorf("%s: moves an address: %v", name, ok)
+		}
+		if !ok {
+			continue
+		}
+		if _, err := network.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "server container server-1") {
+			t.Errorf("%s: looked at another container than this server's: %v", name, err)
+		}
 	}
 }
 
