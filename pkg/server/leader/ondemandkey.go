@@ -32,7 +32,7 @@ func (o *onDemand) found(ctx context.Context, n operators.NewInstance) (found, e
 	if err != nil {
 		return found{}, err
 	}
-	i, err := o.named(ctx, r)
+	r, i, err := o.named(ctx, r)
 	switch {
 	case err != nil:
 		return found{}, err
@@ -47,18 +47,23 @@ func (o *onDemand) found(ctx context.Context, n operators.NewInstance) (found, e
 
 // named is the instance that a request names: as its record says, or as gone. It is
 // the zero Instance when its record was never written, as after a crash in between.
-func (o *onDemand) named(ctx context.Context, r ledger.Request) (fleet.Instance, error) {
+// The request is the one that this holds for: it may have come to name another
+// instance since r was read.
+func (o *onDemand) named(ctx context.Context, r ledger.Request) (ledger.Request, fleet.Instance, error) {
 	if i, ok := o.records.Get(r.ID); ok {
-		return i, o.cfg.Fence.Check(ctx)
+		return r, i, o.cfg.Fence.Check(ctx)
 	}
 	// A record that left since r was read has its request say so: read it again.
-	r, err := o.records.Request(ctx, r.Tenant, r.Key)
-	if err != nil || !r.Gone {
-		return fleet.Instance{}, err
+	now, err := o.records.Request(ctx, r.Tenant, r.Key)
+	switch {
+	case err == nil && now.ID != r.ID:
+		return o.named(ctx, now)
+	case err != nil || !now.Gone:
+		return now, fleet.Instance{}, err
 	}
-	return fleet.Instance{
-		ID: r.ID, Tenant: r.Tenant, Group: r.Group, OnDemand: true, Overrides: r.Overrides, RequestKey: r.Key,
-		Phase: fleet.Deleted, Failure: r.Failure, CreatedAt: r.CreatedAt,
+	return now, fleet.Instance{
+		ID: now.ID, Tenant: now.Tenant, Group: now.Group, OnDemand: true, Overrides: now.Overrides, RequestKey: now.Key,
+		Phase: fleet.Deleted, Failure: now.Failure, CreatedAt: now.CreatedAt,
 	}, o.cfg.Fence.Check(ctx)
 }
 
@@ -106,7 +111,7 @@ func (o *onDemand) DeleteByKey(ctx context.Context, tenant, key string) error {
 	if err != nil {
 		return createError(err)
 	}
-	i, err := o.named(ctx, r)
+	r, i, err := o.named(ctx, r)
 	if err == nil && i.ID == "" {
 		i, err = o.recordLeaving(ctx, r)
 	}
