@@ -2,9 +2,6 @@ package leader
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -161,20 +158,11 @@ func (g *groups) gone(key fleet.GroupKey) bool {
 	return !desired && len(g.records.Group(key)) == 0
 }
 
-// ETag implements operators.Groups.
-func (g *groups) ETag(key fleet.GroupKey) string {
-	group, _ := g.Group(key)
-	sum := sha256.New()
-	// A group is plain data, so it always encodes; maps come out sorted.
-	_ = json.NewEncoder(sum).Encode(group)
-	return hex.EncodeToString(sum.Sum(nil)[:8])
-}
-
 // matches refuses the change of a group that is not as its caller believes. It is
 // part of an edit, so what it finds is what the edit changes.
 func (g *groups) matches(key fleet.GroupKey, etag *string) error {
-	_, exists := g.Group(key)
-	now := g.ETag(key)
+	group, exists := g.Group(key)
+	now := operators.ETag(group)
 	switch {
 	case etag == nil, exists && *etag == now, !exists && *etag == "":
 		return nil

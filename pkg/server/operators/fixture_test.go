@@ -31,7 +31,8 @@ type shard struct {
 	health    map[fleet.InstanceID]operators.Health
 	capacity  map[string]operators.Capacity
 	problems  broadcast.Feed[fleet.Problem]
-	asked     int // for the instances of a group
+	next      *fleet.Group // that the next one to be read becomes right after
+	asked     int          // for the instances of a group
 	over      bool
 }
 
@@ -57,11 +58,13 @@ func (s desired) All() (keys []fleet.GroupKey) {
 }
 
 func (s desired) Group(key fleet.GroupKey) (g fleet.Group, ok bool) {
-	s.locked(func() { g, ok = s.groups[key] })
+	s.locked(func() {
+		if g, ok = s.groups[key]; s.next != nil {
+			s.groups[key], s.next = *s.next, nil
+		}
+	})
 	return g, ok
 }
-
-func (s desired) ETag(key fleet.GroupKey) string { return "etag of " + key.String() }
 
 func (s *shard) OfGroup(fleet.GroupKey) (fleet.Problem, bool) { return fleet.Problem{}, false }
 

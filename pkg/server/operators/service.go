@@ -48,11 +48,10 @@ type Shard struct {
 type Groups interface {
 	// All lists the groups that are desired or still have instances, sorted.
 	All() []fleet.GroupKey
-	Group(key fleet.GroupKey) (fleet.Group, bool)
-	// ETag changes with every change of the group's definition.
-	ETag(key fleet.GroupKey) string
+	// Group is not ok when nothing defines the group, which is to be emptied then.
+	Group(key fleet.GroupKey) (g fleet.Group, ok bool)
 	// Upsert and Delete are durable when they return nil. With ifETag, Upsert changes
-	// only the group that has this one, and with an empty one makes a group that is
+	// only the group whose ETag is this one, and with an empty one makes a group that is
 	// not there; otherwise it fails with rpc.Conflict.
 	Upsert(ctx context.Context, key fleet.GroupKey, c config.Change, ifETag *string) error
 	Delete(ctx context.Context, key fleet.GroupKey) error

@@ -1,6 +1,9 @@
 package operators
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -9,6 +12,14 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/types/known/structpb"
 )
+
+// ETag changes with every change of a group's definition.
+func ETag(g fleet.Group) string {
+	sum := sha256.New()
+	// A group is plain data, so it always encodes; maps come out sorted.
+	_ = json.NewEncoder(sum).Encode(g)
+	return hex.EncodeToString(sum.Sum(nil)[:8])
+}
 
 // groupStatus tells everything about one group.
 func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error) {
@@ -20,7 +31,7 @@ func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error
 	st := &nstancev1.GroupStatus{
 		Key: key.Name, Tenant: key.Tenant, Template: g.Template, Size: int32(g.Size),
 		InstanceType: g.InstanceType, SubnetPool: g.SubnetPool, Vars: vars,
-		IsStatic: g.Static, Etag: shard.Groups.ETag(key), StaticSize: int32(g.StaticSize),
+		IsStatic: g.Static, Etag: ETag(g), StaticSize: int32(g.StaticSize),
 	}
 	if c, ok := shard.Capacity(g.InstanceType); ok {
 		st.Capacity = &nstancev1.MachineCapacity{CpuMillis: c.CPUMillis, MemoryBytes: c.MemoryBytes, Arch: c.Arch}

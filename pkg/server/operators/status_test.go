@@ -40,6 +40,22 @@ func (f *fixture) listGroups(tenant string) *nstancev1.ListGroupsResponse {
 	return resp
 }
 
+// TestETagIsOfWhatItStandsBeside: a group that changes while its status is made is
+// told with the etag of what is told.
+func TestETagIsOfWhatItStandsBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		key := f.group("default", "web", 3)
+		f.locked(func() { f.next = &fleet.Group{Key: key, Size: 5} })
+		for _, size := range []int{3, 5, 5} {
+			g := f.listGroups("default").GetGroups()[0]
+			if want := operators.ETag(fleet.Group{Key: key, Size: size}); g.GetSize() != int32(size) || g.GetEtag() != want {
+				t.Errorf("told size %d with %s, want %d with %s", g.GetSize(), g.GetEtag(), size, want)
+			}
+		}
+	})
+}
+
 // TestGroupsMachines: a group names the machines that it has, how many of them are
 // of its present definition, and what they have.
 func TestGroupsMachines(t *testing.T) {
