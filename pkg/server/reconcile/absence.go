@@ -64,7 +64,7 @@ func missed(r fleet.Instance, s search, asked time.Time) finding {
 // roll is how a shard's instances were accounted for at one moment.
 type roll struct {
 	records   int // tombstones aside
-	absent    int // of these: the provider does not find the VM
+	absent    int // of these: the provider does not find the VM, or does not list it and gives no other answer
 	connected int // of these: the agent's stream is open all the same
 }
 

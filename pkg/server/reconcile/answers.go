@@ -15,15 +15,19 @@ func (o *observations) see(r fleet.Instance, a answer, now time.Time) (changed b
 }
 
 // seeAll takes over answers that came together, each about the record of the same
-// place, as one: no decision is made on some of them. It returns the records of
-// which something changed.
+// place, as one: no decision is made on some of them. Of a question that got none it
+// only remembers that it is open. It returns the records of which something changed.
 func (o *observations) seeAll(records []fleet.Instance, answers []answer, now time.Time) (changed []fleet.Instance) {
 	var moved []fleet.GroupKey
 	o.mu.Lock()
 	for n, r := range records {
 		b := o.observation(r.ID)
 		word, state := b.vm, b.state
-		b.see(r, answers[n], o.consistent, now)
+		if answers[n].err != nil {
+			b.leaveOpen(answers[n])
+		} else {
+			b.see(r, answers[n], o.consistent, now)
+		}
 		if b.absent() {
 			o.absent[r.ID] = true
 		} else {
@@ -46,7 +50,7 @@ func (b *observation) see(r fleet.Instance, a answer, consistent bool, now time.
 	if a.asked.Before(b.asOf) {
 		return
 	}
-	b.asOf = a.asked
+	b.asOf, b.unanswered, b.unlisted = a.asked, false, false
 	b.hear(a.vm)
 	if len(a.vm.Addresses) > 0 {
 		b.addresses = a.vm.Addresses
@@ -81,9 +85,16 @@ func (b *observation) miss(r fleet.Instance, asked time.Time, consistent bool) {
 	}
 }
 
-// absent reports whether the VM was not found, and nothing but that speaks for its
-// end.
-func (b *observation) absent() bool { return !b.missedAt.IsZero() && !b.ended }
+// leaveOpen takes over that a question which a list gave reason for got no answer.
+func (b *observation) leaveOpen(a answer) {
+	if !a.asked.Before(b.asOf) {
+		b.unanswered, b.unlisted = true, a.unlisted
+	}
+}
+
+// absent reports whether the VM was not found, or was not listed and can't be asked
+// about, and nothing but that speaks for its end.
+func (b *observation) absent() bool { return (b.unlisted || !b.missedAt.IsZero()) && !b.ended }
 
 // attempted is when the provider was last asked to create the instance.
 func (b *observation) attempted(r fleet.Instance) time.Time {

@@ -10,7 +10,8 @@ import (
 // census is what the provider has, matched with the records, both ways.
 type census struct {
 	present   []pair           // an active record, and the VM it names
-	missing   []fleet.Instance // a record whose VM is not there, or not alive although it is to be
+	missing   []fleet.Instance // a record whose VM is not there
+	down      []fleet.Instance // a record whose VM is to be alive, and is not
 	orphans   []provider.VM    // VMs of ours without a record
 	leftovers []provider.VM    // VMs that their record does not mean: of a tombstone, or a second one
 	claimed   []provider.VM    // VMs that only a malformed object speaks of
@@ -75,6 +76,6 @@ func (c *census) match(r fleet.Instance, vms []provider.VM) {
 	case vms[own].State.Alive():
 		c.present = append(c.present, pair{record: r, vm: vms[own]})
 	case r.Phase != fleet.Deleting: // else it is on its way out
-		c.missing = append(c.missing, r)
+		c.down = append(c.down, r)
 	}
 }

@@ -46,6 +46,9 @@ type answer struct {
 	found bool
 	asked time.Time // when the question was sent
 	err   error     // no answer
+	// unlisted: the question was raised by a list that did not show the VM although it
+	// is to be there.
+	unlisted bool
 }
 
 func refOf(r fleet.Instance) provider.Ref {

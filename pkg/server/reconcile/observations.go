@@ -27,7 +27,7 @@ type observations struct {
 	mu        sync.Mutex
 	instances map[fleet.InstanceID]*observation
 	groups    map[fleet.GroupKey]*attempts // at editing the groups themselves
-	absent    map[fleet.InstanceID]bool    // instances whose VM the last Get did not find
+	absent    map[fleet.InstanceID]bool    // instances whose VM is absent
 }
 
 // observation is what is known of one instance beyond its record.
@@ -45,6 +45,9 @@ type observation struct {
 
 	missedAt time.Time // when the first question was sent of those since that did not find the VM; zero: it was found
 	askAt    time.Time // when that question is to be repeated; zero: no need
+
+	unanswered bool // a list left the VM in doubt, and no answer about it has come since
+	unlisted   bool // and it did not show it at all
 
 	addresses []netip.Addr // that the provider last showed; never changed in place
 
@@ -206,10 +209,10 @@ func (o *observations) replace(instances []plan.Instance, creates int) []fleet.I
 	return lost[:min(creates, len(lost))]
 }
 
-// doubtful reports whether the agent is missing or leaving, or the VM was not
-// found, so that the provider's word is asked for.
+// doubtful reports whether the agent is missing or leaving, or the VM was not found
+// or is in doubt, so that the provider's word is asked for.
 func (b *observation) doubtful() bool {
-	return !b.health.Connected || !b.health.ShuttingDownAt.IsZero() || b.absent()
+	return !b.health.Connected || !b.health.ShuttingDownAt.IsZero() || b.unanswered || b.absent()
 }
 
 // lose remembers the first sign of a loss. The end of an instance that leaves

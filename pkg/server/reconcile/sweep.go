@@ -1,20 +1,17 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/server/plan"
 )
 
 // relistPage is how many records one request lists. A sweep spends at most one
@@ -40,7 +37,7 @@ type sweeper struct {
 	mu          sync.Mutex
 	removing    map[string]bool                     // by provider id: the deletion of an orphan is under way
 	claimed     map[fleet.InstanceID]fleet.GroupKey // VMs that only a malformed object speaks of
-	nextSuspect fleet.InstanceID                    // where the next sweep goes on asking
+	nextLeaving fleet.InstanceID                    // where the next sweep goes on asking
 }
 
 // creates is what a sweep has to know of the creates under way.
@@ -69,19 +66,19 @@ func newSweeper(t *term, c creates, a again, witness *witness) *sweeper {
 func (s *sweeper) begin(ctx context.Context, records []fleet.Instance, vms []provider.VM, asked time.Time) (orphans, suspects int) {
 	c := compare(records, s.claims(), vms)
 	s.witness.records.Store(int64(c.live))
-	refs := s.absorb(ctx, c, asked)
+	found := s.absorb(ctx, c, asked)
 	s.claim(c.claimed)
 	s.orphans.lose(c.orphans)
 	held, problem := s.orphans.judge(c)
 	s.hold(held)
 	s.report(problem)
 	s.reportMalformed()
-	if len(refs) > orphanLimit(c.live) { // no decision before it is known what to make of that
-		s.confirm(ctx, refs)
+	if len(found.unlisted) > orphanLimit(c.live) { // no decision before it is known what to make of that
+		s.confirm(ctx, found)
 	} else {
-		s.workers.Go(func() { s.confirm(ctx, refs) })
+		s.workers.Go(func() { s.confirm(ctx, found) })
 	}
-	return len(c.orphans), len(refs)
+	return len(c.orphans), len(found.refs)
 }
 
 // errNoList is the failure of a sweep for want of the provider's list.
@@ -142,7 +139,7 @@ func (s *sweeper) sweep(ctx context.Context, n int) error {
 	}
 	c := compare(s.cfg.Ledger.Instances(), s.claims(), vms)
 	s.witness.records.Store(int64(c.live))
-	suspects := s.absorb(ctx, c, asked)
+	found := s.absorb(ctx, c, asked)
 	s.claim(c.claimed)
 	held, problem := s.orphans.judge(c)
 	s.goOn(held)
@@ -152,7 +149,7 @@ func (s *sweeper) sweep(ctx context.Context, n int) error {
 	s.witness.remind()
 	s.reportMalformed()
 	s.removeOrphans(ctx, doomed)
-	s.confirm(ctx, suspects)
+	s.confirm(ctx, found)
 	return nil
 }
 
@@ -231,9 +228,8 @@ func (s *sweeper) relist(ctx context.Context) error {
 	return nil
 }
 
-// absorb takes over what a census saw and returns the VMs to be asked about one
-// by one.
-func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) []provider.Ref {
+// absorb takes over what a census saw and returns what it makes suspect.
+func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) suspects {
 	now := time.Now()
 	for _, p := range c.present {
 		s.observed.see(p.record, answer{vm: p.vm, found: true, asked: asked}, now)
@@ -249,54 +245,5 @@ func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) []provi
 			})
 		}
 	}
-	underWay := s.creates.underWay()
-	var suspects []provider.Ref
-	for _, r := range c.missing {
-		// A create under way, or to be repeated, answers for itself.
-		unmade := r.Phase == fleet.Pending && r.Provider.ID == ""
-		if !unmade && !underWay[r.ID] {
-			suspects = append(suspects, refOf(r))
-		}
-	}
-	return s.turn(suspects, max(maxSuspects, orphanLimit(c.live)+1))
-}
-
-// maxSuspects is how many VMs one sweep asks about, unless it takes more to show
-// that too many are absent at once. The next goes on where it ended.
-const maxSuspects = 200
-
-func (s *sweeper) turn(suspects []provider.Ref, most int) []provider.Ref {
-	if len(suspects) <= most {
-		return suspects
-	}
-	slices.SortFunc(suspects, func(a, b provider.Ref) int { return cmp.Compare(a.ID, b.ID) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	from, _ := slices.BinarySearchFunc(suspects, s.nextSuspect, func(r provider.Ref, id fleet.InstanceID) int { return cmp.Compare(r.ID, id) })
-	round := slices.Concat(suspects[from:], suspects[:from])
-	s.nextSuspect = round[most].ID
-	return round[:most]
-}
-
-// confirm asks about what a list only hinted at. Where one answer is not enough,
-// the poller repeats the question.
-func (s *sweeper) confirm(ctx context.Context, suspects []provider.Ref) {
-	var records []fleet.Instance
-	var answers []answer
-	for _, a := range s.cloud.getAll(ctx, suspects) {
-		if a.err != nil {
-			s.fail(ctx, because(ReasonProvider, fmt.Errorf("ask for instance %s: %w", a.id, a.err)), fleet.GroupKey{}, a.id)
-		} else if r, ok := s.cfg.Ledger.Get(a.id); ok {
-			records, answers = append(records, r), append(answers, a)
-		}
-	}
-	changed := s.observed.seeAll(records, answers, time.Now())
-	for _, r := range records {
-		if b := s.observed.get(r.ID); b.vm != plan.VMGone && !b.askAt.IsZero() {
-			s.again.askAt(r.ID, b.askAt)
-		}
-	}
-	for _, r := range changed {
-		s.cfg.Changed(r.GroupKey(), r.ID)
-	}
+	return s.suspect(c)
 }

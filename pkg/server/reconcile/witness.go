@@ -79,8 +79,8 @@ func (w *witness) call(awaited bool) (r roll, connected []fleet.InstanceID) {
 	return r, connected
 }
 
-// missing returns the instances whose VM the last Get did not find, each with whether
-// its agent is connected, and whether that is so of any.
+// missing returns the instances whose VM is absent, each with whether its agent is
+// connected, and whether that is so of any.
 func (o *observations) missing() (absent map[fleet.InstanceID]bool, any bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

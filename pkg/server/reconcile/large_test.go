@@ -1,0 +1,106 @@
+package reconcile_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/reconcile"
+)
+
+// throttledProvider refuses status calls: the next large one, or all until a moment.
+type throttledProvider struct {
+	*blindProvider
+	large atomic.Bool
+	until atomic.Int64 // in nanoseconds
+	calls atomic.Int64 // that were refused
+}
+
+// throttled lets all servers lead with one provider that can be throttled.
+func (s *shard) throttled(consistent bool) *throttledProvider {
+	p := &throttledProvider{blindProvider: s.blinded(consistent)}
+	s.adjust = func(c *reconcile.Config) { c.Provider = p }
+	return p
+}
+
+func (p *throttledProvider) throttle(d time.Duration) { p.until.Store(time.Now().Add(d).UnixNano()) }
+
+func (p *throttledProvider) Get(ctx context.Context, refs []provider.Ref) []provider.Answer {
+	if time.Now().UnixNano() < p.until.Load() || len(refs) > 10 && p.large.CompareAndSwap(true, false) {
+		p.calls.Add(1)
+		return slices.Repeat([]provider.Answer{{Err: provider.ErrThrottled}}, len(refs))
+	}
+	return p.blindProvider.Get(ctx, refs)
+}
+
+// A large shard is held at a takeover with a provider that looks at another world,
+// although one of the questions about its machines fails and some are on their way
+// out.
+func TestLargeShardIsHeldInAnotherWorld(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		const size, deleting = 1000, 3
+		p := s.throttled(true)
+		s.size(web, size)
+		s.lead()
+		pass(30 * time.Second)
+		ids := s.expectRunning(web, size)
+		_ = s.stop()
+		for _, id := range ids[:deleting] {
+			s.beginDelete(id)
+		}
+		p.setBlind(true)
+		p.large.Store(true)
+		s.lead()
+		pass(time.Minute)
+		if n := s.creates() - size; n > deleting || s.term.Held().Reason != reconcile.ReasonAbsent {
+			t.Errorf("%d machines given up; held %+v", n, s.term.Held())
+		}
+		if n := len(s.running(web)); n < size-deleting {
+			t.Errorf("%d of %d are left", n, size-deleting)
+		}
+		if p.large.Load() {
+			t.Error("no large call: this shows nothing")
+		}
+	})
+}
+
+// beginDelete records that an instance is on its way out, as a server that ended
+// right after that.
+func (s *shard) beginDelete(id fleet.InstanceID) {
+	_, err := s.bucket.lead().Update(s.t.Context(), id, func(i *fleet.Instance) error {
+		i.Phase, i.Reason = fleet.Deleting, "scale-down"
+		return nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// A large shard that was lost while no server ran is replaced as one.
+func TestLargeLossDuringAFailoverIsReplacedAtOnce(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.blinded(true)
+		s.size(web, 1000)
+		s.lead()
+		pass(30 * time.Second)
+		ids := s.expectRunning(web, 1000)
+		_ = s.stop()
+		for _, id := range ids {
+			s.world.Vanish(id)
+		}
+		s.lead()
+		pass(29 * time.Second)
+		if n := s.creates(); n != 1000 {
+			t.Errorf("%d replacements before the agents could speak", n-1000)
+		}
+		pass(11 * time.Second)
+		if n := s.creates(); n != 2000 {
+			t.Errorf("%d replacements, want 1000", n-1000)
+		}
+	})
+}
