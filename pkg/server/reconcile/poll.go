@@ -166,9 +166,9 @@ func (p *poller) answered(ctx context.Context, q *questions, a answer) {
 // whether this is the first question that got no answer after all had one. The
 // record is zero when it is gone.
 func (p *poller) askAgain(q *questions, r fleet.Instance, a answer, now time.Time) (failureBegan bool) {
-	known := p.observed.get(a.id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	known := p.observed.get(a.id) // under the lock: what a sweep stores later, it asks for later too
 	began := a.err != nil && len(p.failing) == 0
 	asked := q.asked[a.id]
 	asked.open = false
