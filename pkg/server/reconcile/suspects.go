@@ -66,11 +66,11 @@ func (s *sweeper) turn(leaving []provider.Ref) []provider.Ref {
 // none came, the poller repeats the question.
 func (s *sweeper) confirm(ctx context.Context, found suspects) {
 	var records []fleet.Instance
-	var answers []answer
+	var answers, failed []answer
 	for _, a := range s.cloud.getAll(ctx, found.refs) {
 		if a.err != nil {
 			a.unlisted = found.unlisted[a.id]
-			s.fail(ctx, because(ReasonProvider, fmt.Errorf("ask for instance %s: %w", a.id, a.err)), fleet.GroupKey{}, a.id)
+			failed = append(failed, a)
 		}
 		if r, ok := s.cfg.Ledger.Get(a.id); ok {
 			records, answers = append(records, r), append(answers, a)
@@ -81,6 +81,13 @@ func (s *sweeper) confirm(ctx context.Context, found suspects) {
 		if b := s.observed.get(r.ID); b.vm != plan.VMGone && !b.askAt.IsZero() {
 			s.again.askAt(r.ID, b.askAt)
 		}
+	}
+	for _, a := range failed {
+		s.again.askAt(a.id, time.Now().Add(pollBackoff().Delay(1)))
+	}
+	if len(failed) > 0 { // once, not for every VM
+		err := fmt.Errorf("ask for the state of %d VMs, instance %s among them: %w", len(failed), failed[0].id, failed[0].err)
+		s.fail(ctx, because(ReasonProvider, err), fleet.GroupKey{}, "")
 	}
 	for _, r := range changed {
 		s.cfg.Changed(r.GroupKey(), r.ID)
