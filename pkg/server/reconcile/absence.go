@@ -66,6 +66,7 @@ type roll struct {
 	records   int // tombstones aside
 	absent    int // of these: the provider does not find the VM, or does not list it and gives no other answer
 	connected int // of these: the agent's stream is open all the same
+	found     int // the provider shows the VM, of an instance that is to be there
 }
 
 // exceeds reports whether so many are absent at once that the provider, rather than
@@ -77,7 +78,8 @@ type verdict int
 
 const (
 	believed verdict = iota // few are absent, or the loss is real
-	awaited                 // the agents may still speak: nothing is done until then
+	awaited                 // the agents may still speak: nothing is decided about the absent until then
+	blind                   // the same, and not one VM is found: nothing is done until then
 	refuted                 // agents speak from machines that the provider does not have
 )
 
@@ -91,6 +93,8 @@ func weigh(r roll, silentFrom, now time.Time) (v verdict, until time.Time) {
 		return believed, time.Time{}
 	case r.connected > 0:
 		return refuted, time.Time{}
+	case now.Before(until) && r.found == 0:
+		return blind, until
 	case now.Before(until):
 		return awaited, until
 	default:

@@ -71,11 +71,12 @@ func TestWeigh(t *testing.T) {
 		"more, with one voice":                   {roll{records: 40, absent: 5, connected: 1}, time.Hour, refuted},
 		"more, with one voice, after a takeover": {roll{records: 3, absent: 3, connected: 1}, time.Second, refuted},
 		"more, and silence":                      {roll{records: 40, absent: 40}, time.Hour, believed},
-		"more, and silence, after a takeover":    {roll{records: 3, absent: 3}, comeBack - 1, awaited},
+		"more, and silence, after a takeover":    {roll{records: 9, absent: 3, found: 1}, comeBack - 1, awaited},
+		"all, and silence, after a takeover":     {roll{records: 9, absent: 3}, comeBack - 1, blind},
 		"more, and silence, long enough":         {roll{records: 3, absent: 3}, comeBack, believed},
 	} {
 		got, until := weigh(c.roll, takeover, takeover.Add(c.after))
-		if got != c.want || (got == awaited) != until.Equal(over) {
+		if got != c.want || (got == awaited || got == blind) != until.Equal(over) {
 			t.Errorf("%s: %v until %v, want %v", name, got, until, c.want)
 		}
 	}

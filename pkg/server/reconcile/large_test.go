@@ -104,3 +104,45 @@ func TestLargeLossDuringAFailoverIsReplacedAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// While the agents of an absent part of the shard may still speak, the others are
+// looked after, and nothing is decided about the absent.
+func TestOthersAreLookedAfterWhileAgentsMayComeBack(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.blinded(true)
+		s.size(web, 10)
+		s.size(db, 2)
+		s.lead()
+		pass(time.Minute)
+		ids, others := s.expectRunning(web, 10), s.expectRunning(db, 2)
+		_ = s.stop()
+		for _, id := range ids[:3] {
+			s.world.Vanish(id)
+		}
+		s.lead()
+		pass(3 * time.Second)
+		s.term.AgentReport(others[0], fleet.Report{At: time.Now(), Notice: &fleet.Notice{At: time.Now().Add(2 * time.Minute)}})
+		s.world.Kill(others[1])
+		pass(100 * time.Millisecond)
+		if n := s.creates() - 12; n != 2 {
+			t.Errorf("%d replacements of a machine that is to go and one that stopped, want 2", n)
+		}
+		s.size(web, 11)
+		pass(20 * time.Second)
+		if n := s.creates() - 14; n != 1 || len(s.records(web, fleet.Deleting, fleet.Deleted)) != 0 {
+			t.Errorf("%d creates, want 1 for the greater size: %s", n, s.dump())
+		}
+		for _, line := range s.logged("replacement started") {
+			if slices.Contains(ids[:3], fleet.InstanceID(line["replaces"].(string))) {
+				t.Errorf("a create for another reason stands in for an absent machine: %v", line)
+			}
+		}
+		pass(8 * time.Second)
+		if n := s.creates() - 15; n != 3 {
+			t.Errorf("%d replacements when nobody spoke, want 3", n)
+		}
+		pass(10 * time.Second)
+		s.expectRunning(web, 11)
+		s.expectRunning(db, 2)
+	})
+}

@@ -129,7 +129,11 @@ func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 	defer l.passing.Unlock()
 	now := time.Now()
 	l.poller.ask(ctx, now)
+	before := l.witness.last
 	held, until := l.witness.look(now)
+	if l.witness.last != before {
+		l.launcher.clear() // it was decided by another verdict
+	}
 	if held || l.sweeper.suspended() { // whatever lifts that marks every group
 		l.launcher.clear()
 		return sooner(l.poller.next(), until), true
@@ -140,14 +144,16 @@ func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 	l.launcher.dispatch(ctx, now)
 	l.cloud.removes.next(ctx) // more of them may be allowed now
 	next, idle := l.schedule.next()
-	return sooner(next, sooner(l.poller.next(), l.launcher.createAt)), idle
+	return sooner(sooner(next, until), sooner(l.poller.next(), l.launcher.createAt)), idle
 }
 
-// pass decides about one group and sets the workers going, unless the loop came to
-// be held meanwhile.
+// pass decides about one group and sets the workers going, unless what the absence of
+// VMs amounts to has changed meanwhile: then every group is marked again.
 func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool {
+	before := l.witness.last
 	v, defined := l.view(key, now)
-	if held, _ := l.witness.look(now); held { // since the last look, and the view may show why
+	if held, _ := l.witness.look(now); held || l.witness.last != before { // since the last look, and the view may show why
+		l.launcher.clear()
 		return false
 	}
 	l.apply(ctx, v, plan.Next(v), defined)

@@ -196,7 +196,7 @@ func (o *observations) replace(instances []plan.Instance, creates int) []fleet.I
 	var lost []fleet.InstanceID
 	for _, i := range instances {
 		b := o.instances[i.ID]
-		if b != nil && !i.OnDemand && b.lost() && (i.Phase != fleet.Deleted || b.loss.awaited) {
+		if b != nil && !i.OnDemand && b.lost(i.VM) && (i.Phase != fleet.Deleted || b.loss.awaited) {
 			lost = append(lost, i.ID)
 		}
 	}
@@ -223,11 +223,11 @@ func (b *observation) lose(sign string, at time.Time, r fleet.Instance) {
 	}
 }
 
-// lost reports whether the instance is lost for certain and its replacement is
-// still to begin.
-func (b *observation) lost() bool {
+// lost reports whether the instance is lost for certain, its VM being shown so, and
+// its replacement is still to begin.
+func (b *observation) lost(shown plan.VM) bool {
 	return b.loss != nil && !b.loss.replaced &&
-		(dead(b.vm) || b.health.Notice != nil || !b.health.ShuttingDownAt.IsZero())
+		(dead(shown) || b.health.Notice != nil || !b.health.ShuttingDownAt.IsZero())
 }
 
 // forget drops what is known of instances that are no more, but for those that

@@ -21,7 +21,7 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	g, defined := l.cfg.Groups.Group(key)
 	g.Key = key
 	begun, notBefore := l.launcher.of(g)
-	instances, again := l.observed.join(l.cfg.Ledger, key, begun, now)
+	instances, again := l.observed.join(l.cfg.Ledger, key, begun, l.witness.last == awaited, now)
 	for n := range instances {
 		i := &instances[n]
 		// A record that an idempotency key names is wanted whenever it lands: a
@@ -45,8 +45,11 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 
 // join returns a group's records, and the creates that have begun and are not
 // recorded yet, with what is known beyond them, in the order of their ids; and
-// when a step is due again that failed.
-func (o *observations) join(l Ledger, key fleet.GroupKey, begun []fleet.Instance, now time.Time) (all []plan.Instance, again time.Time) {
+// when a step is due again that failed. While it is awaited whether the absence of
+// VMs is real, they are shown as alive and busy, so that it decides nothing.
+func (o *observations) join(
+	l Ledger, key fleet.GroupKey, begun []fleet.Instance, isAwaited bool, now time.Time,
+) (all []plan.Instance, again time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	records := l.Group(key)
@@ -63,6 +66,9 @@ func (o *observations) join(l Ledger, key fleet.GroupKey, begun []fleet.Instance
 		i := b.join(r, now)
 		if i.Busy && !b.busy {
 			again = sooner(again, b.quietUntil)
+		}
+		if isAwaited && b.absent() {
+			i.VM, i.Busy = plan.VMAlive, true
 		}
 		delete(unrecorded, r.ID)
 		all = append(all, i)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/plan"
 )
 
 // witness holds the loop while a large part of the shard's VMs is not found although
@@ -24,12 +25,14 @@ type witness struct {
 
 	// Of the deciding goroutine alone.
 	last    verdict   // of the last look
-	told    roll      // by the problem
+	told    roll      // by the problem; zero: there is none
 	spokeAt time.Time // the last moment at which one of the absent was connected
 }
 
 // look judges the absence at this moment. It reports whether no pass may run now, and
-// until when at most if nothing happens; zero: without end.
+// when to look again if nothing happens; zero: never. What is awaited concerns the
+// absent only, unless they are all, or agents spoke for them before. A change of the verdict has every
+// group decided anew.
 func (w *witness) look(now time.Time) (held bool, until time.Time) {
 	if w.last == refuted { // up to now
 		w.spokeAt = now
@@ -47,11 +50,13 @@ func (w *witness) look(now time.Time) (held bool, until time.Time) {
 		w.problem.Store(nil)
 		w.told = roll{}
 		w.log.Info("the absence of VMs is accounted for, going on")
-		w.markAll()
 		w.workers.Go(func() { w.cfg.Changed(fleet.GroupKey{}, "") })
 	}
+	if v != w.last {
+		w.markAll()
+	}
 	w.last = v
-	return v != believed, until
+	return v == refuted || v == blind || v == awaited && w.problem.Load() != nil, until
 }
 
 // call calls the roll, and returns those of the absent whose agents are connected.
@@ -74,7 +79,7 @@ func (w *witness) call(awaited bool) (r roll, connected []fleet.InstanceID) {
 	r.connected = len(connected)
 	slices.Sort(connected)
 	if r.exceeds() { // by a census that may be old
-		r.records = liveRecords(w.cfg.Ledger)
+		r.records, r.found = w.observed.found(w.cfg.Ledger)
 	}
 	return r, connected
 }
@@ -90,6 +95,23 @@ func (o *observations) missing() (absent map[fleet.InstanceID]bool, any bool) {
 		any = any || absent[id]
 	}
 	return absent, any
+}
+
+// found counts the records that are no tombstones, and those of them that are to be
+// there and whose VM the provider shows.
+func (o *observations) found(l Ledger) (records, found int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, r := range l.Instances() {
+		if r.Phase != fleet.Deleted {
+			records++
+		}
+		b := o.instances[r.ID]
+		if b != nil && b.vm == plan.VMAlive && !b.absent() && (r.Phase.Active() || r.Phase == fleet.Draining) {
+			found++
+		}
+	}
+	return records, found
 }
 
 // ask asks a person, once for each state of affairs; every sweep repeats it.
