@@ -50,6 +50,9 @@ type Entry struct {
 	DrainTimeout  *Duration          `json:"drain_timeout,omitempty"`
 	Leaving       []fleet.InstanceID `json:"leaving,omitempty"` // sorted, each once
 	Removed       bool               `json:"removed,omitempty"` // scale to zero, then forget
+	// Revision rises with every change that is asked for; 0 before there was one,
+	// or when it was made by a version that has none.
+	Revision uint64 `json:"revision,omitempty"`
 
 	// unknown is what a newer version keeps of the group beside.
 	unknown record.Unknown

@@ -42,12 +42,27 @@ func (s *Shard) Upsert(d Dynamic, key fleet.GroupKey, c Change, checks Checks) (
 	if err := s.CheckChange(d, key, c, checks); err != nil {
 		return Dynamic{}, fmt.Errorf("change group %s: %w", key, err)
 	}
-	d, err := d.Upsert(key, c)
-	if _, isStatic := s.Static(key); isStatic && err == nil {
-		entry, _ := d.Entry(key)
-		d = d.with(key, entry.narrowed())
+	changed, err := d.Upsert(key, c)
+	if err != nil {
+		return Dynamic{}, err
 	}
-	return d, err
+	entry, _ := changed.Entry(key)
+	if _, isStatic := s.Static(key); isStatic {
+		entry = entry.narrowed()
+	}
+	return d.revised(key, entry), nil
+}
+
+// revised returns a copy of d in which key has the entry, as a new revision if it
+// says anything new. It is later than any that was written, also of a group that was
+// forgotten meanwhile: so no revision of a group comes twice.
+func (d Dynamic) revised(key fleet.GroupKey, entry Entry) Dynamic {
+	before, _ := d.Entry(key)
+	entry.Revision = before.Revision
+	if !reflect.DeepEqual(entry, before) {
+		entry.Revision = max(before.Revision, d.Rev) + 1
+	}
+	return d.with(key, entry)
 }
 
 // CheckChange is the checking half of Upsert.
@@ -148,7 +163,9 @@ func (s *Shard) restricted(static Group, e Entry) Problems {
 
 // narrowed keeps what a group that static config names can be given here.
 func (e Entry) narrowed() Entry {
-	return Entry{Size: e.Size, InstanceType: e.InstanceType, Vars: e.Vars, Leaving: e.Leaving, unknown: e.unknown}
+	return Entry{
+		Size: e.Size, InstanceType: e.InstanceType, Vars: e.Vars, Leaving: e.Leaving, Revision: e.Revision, unknown: e.unknown,
+	}
 }
 
 // Upsert applies a change without asking whether the shard allows it. An entry
@@ -218,7 +235,7 @@ func (d Dynamic) Remove(key fleet.GroupKey) Dynamic {
 		entry = Entry{}
 	}
 	entry.Removed, entry.Leaving, entry.Size = true, nil, nil
-	return d.with(key, entry)
+	return d.revised(key, entry)
 }
 
 // Forget drops what is kept of a group. d is not modified.

@@ -69,7 +69,7 @@ func TestOnlySizeChangesSize(t *testing.T) {
 	for _, key := range []fleet.GroupKey{web, bare, prod} {
 		before := group(t, s, config.Dynamic{}, key)
 		after := group(t, s, upsert(t, s, config.Dynamic{}, key, config.Change{Size: ptr(5)}), key)
-		before.Size = 5
+		before.Size, before.Revision = 5, 1
 		if !reflect.DeepEqual(after, before) {
 			t.Errorf("%s is %+v, want %+v", key, after, before)
 		}
@@ -129,6 +129,10 @@ func TestLifeOfADynamicGroup(t *testing.T) {
 	if g := group(t, s, anew, own); g.Removed || g.Size != 4 {
 		t.Errorf("made anew: %+v", g)
 	}
+	if was, of, now := group(t, s, d, own), group(t, s, removed, own), group(t, s, anew, own); of.Revision <= was.Revision ||
+		now.Revision <= of.Revision {
+		t.Errorf("revisions %d, removed %d, anew %d", was.Revision, of.Revision, now.Revision)
+	}
 	forgotten := removed.Forget(own)
 	if _, ok := forgotten.Entry(own); ok || len(forgotten.Groups) != 0 {
 		t.Errorf("forgotten is %+v", forgotten)
@@ -173,14 +177,14 @@ func TestRestrictedEditing(t *testing.T) {
 	d := upsert(t, s, config.Dynamic{}, web, config.Change{
 		Template: ptr("knd"), SubnetPool: ptr("workers"), Size: ptr(3), InstanceType: ptr("huge"), Vars: map[string]any{"x": true},
 	})
-	if got, want := mustJSON(d.Groups), `{"default":{"web":{"size":3,"instance_type":"huge","vars":{"x":true}}}}`; got != want {
+	if got, want := mustJSON(d.Groups), `{"default":{"web":{"size":3,"instance_type":"huge","vars":{"x":true},"revision":1}}}`; got != want {
 		t.Errorf("kept %s, want %s", got, want)
 	}
 	upsert(t, s, config.Dynamic{}, web, config.Change{SubnetPool: ptr("")})
 	// An edit clears away what an entry has no say in.
 	old := dynamic(t, `{ "default": { "web": { "template": "knc", "size": 6, "drain_timeout": "1m", "leaving": ["`+string(idA)+`"] } } }`)
 	got := mustJSON(upsert(t, s, old, web, config.Change{Size: ptr(7)}).Groups["default"]["web"])
-	if want := `{"size":7,"leaving":["` + string(idA) + `"]}`; got != want {
+	if want := `{"size":7,"leaving":["` + string(idA) + `"],"revision":3}`; got != want {
 		t.Errorf("kept %s, want %s", got, want)
 	}
 	bad := dynamic(t, `{ "default": { "web": { "size": "two" } } }`)

@@ -149,6 +149,7 @@ func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Pr
 		LoadBalancers: slices.Clone(g.LoadBalancers),
 		DrainTimeout:  s.Server.DefaultDrainTimeout.Std(),
 		Leaving:       slices.Clone(entry.Leaving),
+		Revision:      entry.Revision,
 	}
 	out.Subnets = slices.Clone(s.Server.SubnetPools[out.SubnetPool])
 	if g.DrainTimeout != nil {

@@ -28,6 +28,7 @@ type Group struct {
 
 	Removed  bool         // on its way out: scale to zero, then forget
 	Leaving  []InstanceID // asked to go; nothing takes their place in this size
+	Revision uint64       // of what the API says of it: raised by each change
 	Hashes   Hashes
 	Disabled string // why the group can't be acted on; empty when it can
 }

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -81,6 +82,59 @@ func TestIfETag(t *testing.T) {
 		}
 		if g, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "new", Size: ptr(int32(0)), IfEtag: ptr(g.GetEtag())}); err != nil {
 			t.Errorf("with the etag that was answered: %v, %v", g, err)
+		}
+	})
+}
+
+// TestIfETagHoldsOnce: a change on condition that is repeated, since its answer got
+// lost, does not undo what others did in between, be it that they made the group what
+// it was, deleted it, or had another leader; nor is it foiled by what changes nothing.
+func TestIfETagHoldsOnce(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		for name, template := range map[string]*string{"web": nil, "own": ptr("knd")} {
+			sized := func(p *process, size int32, etag *string) (*nstancev1.GroupStatus, error) {
+				return p.upsert(&nstancev1.UpsertGroupRequest{Key: name, Size: ptr(size), Template: template, IfEtag: etag})
+			}
+			seen := map[string]bool{}
+			first, err := sized(p, 2, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, err := sized(p, 2, nil); err != nil || again.GetEtag() != first.GetEtag() {
+				t.Errorf("%s: what changes nothing makes %v of %v, %v", name, again, first, err)
+			}
+			etag := first.GetEtag()
+			for _, size := range []int32{3, 2, 3, 2} {
+				g, err := sized(p, size, ptr(etag))
+				if err != nil || seen[g.GetEtag()] {
+					t.Fatalf("%s: size %d: %v, %v", name, size, g, err)
+				}
+				seen[etag], etag = true, g.GetEtag()
+			}
+			_, err = sized(p, 3, ptr(first.GetEtag()))
+			refused(t, err, codes.Aborted, "if_etag", first.GetEtag())
+		}
+		old, err := p.group("own")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.operator("default").DeleteGroup(within(t), &nstancev1.DeleteGroupRequest{Key: "own"}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "own is forgotten", func() error {
+			if strings.Contains(s.get("groups/"+shardID+".jsonc"), "own") {
+				return errors.New("it is still there")
+			}
+			return nil
+		})
+		if err := p.shutdown(); err != nil {
+			t.Fatal(err)
+		}
+		q := s.start(named("b")).awaitLeading()
+		anew, err := q.upsert(&nstancev1.UpsertGroupRequest{Key: "own", Size: ptr(int32(2)), Template: ptr("knd"), IfEtag: ptr("")})
+		if err != nil || anew.GetEtag() == old.GetEtag() {
+			t.Errorf("created anew: %v, %v; it was %v", anew, err, old)
 		}
 	})
 }

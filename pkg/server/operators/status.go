@@ -13,7 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// ETag changes with every change of a group's definition.
+// ETag changes with every change of a group's definition, and with one that is asked
+// for it never becomes what it was before.
 func ETag(g fleet.Group) string {
 	sum := sha256.New()
 	// A group is plain data, so it always encodes; maps come out sorted.
