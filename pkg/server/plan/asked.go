@@ -9,7 +9,7 @@ func (d *decision) dropAsked(i *Instance) bool {
 	if i.RemovalAskedAt == nil || i.Phase != fleet.Pending || i.Busy {
 		return false
 	}
-	d.act(Action{Kind: Delete, ID: i.ID, Reason: ReasonReplaceAsked})
+	d.drop(i, ReasonReplaceAsked)
 	return true
 }
 

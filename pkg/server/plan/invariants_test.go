@@ -181,8 +181,8 @@ func justified(v plan.View, i plan.Instance, a plan.Action) bool {
 	case plan.Prune:
 		return i.Phase == fleet.Deleted && v.Now.Sub(*i.DeletedAt) >= v.Settings.DeletedRetention
 	case plan.Tombstone:
-		waited := leaves(v, i, plan.ReasonCreateTimeout) && i.Provider.CreateAttemptedAt == nil
-		return i.Phase == fleet.Deleting && gone || i.Phase == fleet.Pending && i.Provider.ID == "" && (i.Stray || waited)
+		never := leaves(v, i, a.Reason) && i.Provider.CreateAttemptedAt == nil
+		return i.Phase == fleet.Deleting && gone || i.Phase == fleet.Pending && i.Provider.ID == "" && (i.Stray || never)
 	case plan.Drain:
 		return i.Phase == fleet.Running && !dead && a.At.After(v.Now) && a.At.Sub(v.Now) <= v.Group.DrainTimeout && leaves(v, i, a.Reason)
 	case plan.Delete:

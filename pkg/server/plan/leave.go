@@ -12,12 +12,26 @@ func (d *decision) remove(i *Instance, reason string) {
 	if i.Busy {
 		return
 	}
+	if i.Phase == fleet.Pending {
+		d.drop(i, reason)
+		return
+	}
 	at := d.drainUntil(i)
-	if i.Phase == fleet.Pending || i.VM.dead() || !at.After(d.view.Now) {
+	if i.VM.dead() || !at.After(d.view.Now) {
 		d.act(Action{Kind: Delete, ID: i.ID, Reason: reason})
 		return
 	}
 	d.act(Action{Kind: Drain, ID: i.ID, Reason: reason, At: at})
+}
+
+// drop ends a pending instance: no work is on it. Without a machine there is nothing
+// to delete.
+func (d *decision) drop(i *Instance, reason string) {
+	kind := Delete
+	if !mayBeMade(i) && i.VM != VMAlive {
+		kind = Tombstone
+	}
+	d.act(Action{Kind: kind, ID: i.ID, Reason: reason})
 }
 
 // drainUntil is the end of a drain that begins now: the group's drain timeout,

@@ -28,11 +28,7 @@ func (d *decision) failed(i *Instance) bool {
 	if timeout <= 0 || !unmade(i) || i.VM == VMAlive || !d.due(i.CreatedAt.Add(timeout)) {
 		return false
 	}
-	kind := Delete
-	if !mayBeMade(i) {
-		kind = Tombstone
-	}
-	d.act(Action{Kind: kind, ID: i.ID, Reason: ReasonCreateTimeout})
+	d.drop(i, ReasonCreateTimeout)
 	return true
 }
 

@@ -152,6 +152,8 @@ func parseInstanceWord(t *testing.T, i *plan.Instance, word string) {
 		i.VM = plan.VMDown
 	case "gone":
 		i.VM = plan.VMGone
+	case "alive":
+		i.VM = plan.VMAlive
 	case "unknown":
 		i.VM = plan.VMUnknown
 	case "notice":

@@ -87,6 +87,7 @@ func (w *world) makeVM(m *machine) {
 		return
 	}
 	m.busy = true
+	m.Provider.CreateAttemptedAt = new(w.now) // written before the provider is asked
 	w.after(50*time.Millisecond+w.upTo(time.Second), func() {
 		mine := term == w.term
 		if mine {
