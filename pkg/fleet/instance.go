@@ -22,9 +22,10 @@ type Instance struct {
 
 	Phase  Phase  `json:"phase"`
 	Reason string `json:"reason,omitempty"`
-	// Failure says in words why the instance came to nothing: no machine was made
-	// for it. At most MaxFailure bytes of valid UTF-8; empty when there was one, or
-	// may still be one.
+	// Failure says in words why the instance comes to nothing: nobody has seen a
+	// machine of it. While the phase is deleting there may still be one, which is
+	// deleted; a deleted one has none. At most MaxFailure bytes of valid UTF-8; empty
+	// when there was a machine, or the instance has not been given up.
 	Failure string `json:"failure,omitempty"`
 
 	Epoch  uint64 `json:"epoch"`

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/plan"
 )
 
 // TestMissed: what a Get that does not find a VM is worth, by how old its create is,
@@ -78,6 +79,27 @@ func TestWeigh(t *testing.T) {
 		got, until := weigh(c.roll, takeover, takeover.Add(c.after))
 		if got != c.want || (got == awaited || got == blind) != until.Equal(over) {
 			t.Errorf("%s: %v until %v, want %v", name, got, until, c.want)
+		}
+	}
+}
+
+// TestTooLate: whom a decision that it waited in vain ends.
+func TestTooLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		phase  fleet.Phase
+		was    string // the reason in its record
+		reason string
+		want   bool
+	}{
+		"still pending":          {fleet.Pending, "", plan.ReasonCreateTimeout, false},
+		"registered":             {fleet.Running, "", plan.ReasonCreateTimeout, true},
+		"registered in time":     {fleet.Running, "", plan.ReasonRegistrationTimeout, true},
+		"deleting for it":        {fleet.Deleting, plan.ReasonCreateTimeout, plan.ReasonCreateTimeout, false},
+		"deleting for another":   {fleet.Deleting, plan.ReasonDeleteAsked, plan.ReasonCreateTimeout, true},
+		"running, another cause": {fleet.Running, "", plan.ReasonVMGone, false},
+	} {
+		if got := tooLate(fleet.Instance{Phase: c.phase, Reason: c.was}, c.reason); got != c.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

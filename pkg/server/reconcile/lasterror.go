@@ -41,15 +41,28 @@ func failure(err error) func(*fleet.Instance) {
 	}
 }
 
-// failureOf is failure for an instance that a decision ends because it waited for
-// too long; otherwise it changes nothing.
+// failureOf is failure for an on-demand instance that a decision ends because it
+// waited for too long without a machine that anybody has seen; otherwise it changes
+// nothing.
 func (t *term) failureOf(a plan.Action) func(*fleet.Instance) {
-	if a.Reason != plan.ReasonCreateTimeout {
+	b, settings := t.observed.get(a.ID), t.cfg.Groups.Settings()
+	var err error
+	switch {
+	case a.Reason == plan.ReasonCreateTimeout:
+		err = fmt.Errorf("no machine was made within %v (server.on_demand.create_timeout)", settings.CreateTimeout)
+	case a.Reason == plan.ReasonRegistrationTimeout && !b.shown:
+		err = fmt.Errorf("no machine is known to have been made, and none registered within %v (%s)", settings.RegistrationTimeout,
+			"server.garbage_collection.registration_timeout")
+	default:
 		return nil
 	}
-	err := fmt.Errorf("no machine was made within %v (server.on_demand.create_timeout)", t.cfg.Groups.Settings().CreateTimeout)
-	if last := t.observed.get(a.ID).last; last != "" {
-		err = fmt.Errorf("%w: %s", err, last)
+	if b.last != "" {
+		err = fmt.Errorf("%w: %s", err, b.last)
 	}
-	return failure(err)
+	fail := failure(err)
+	return func(i *fleet.Instance) {
+		if i.OnDemand && i.Provider.ID == "" {
+			fail(i)
+		}
+	}
 }

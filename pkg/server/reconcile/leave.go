@@ -95,7 +95,7 @@ type records struct {
 func (r *records) move(ctx context.Context, id fleet.InstanceID, to fleet.Phase, reason string, also func(*fleet.Instance)) error {
 	now := time.Now().UTC()
 	moved, err := r.update(ctx, id, func(i *fleet.Instance) error {
-		if !i.Phase.CanMove(to) {
+		if !i.Phase.CanMove(to) || tooLate(*i, reason) {
 			return errMovedOn
 		}
 		i.Phase, i.Reason = to, reason
@@ -116,6 +116,13 @@ func (r *records) move(ctx context.Context, id fleet.InstanceID, to fleet.Phase,
 			slog.String("reason", moved.Reason))
 	}
 	return nil
+}
+
+// tooLate reports whether an instance is not to end for a reason that only one which
+// never registered can have, since it has registered after that was decided.
+func tooLate(i fleet.Instance, reason string) bool {
+	waited := reason == plan.ReasonCreateTimeout || reason == plan.ReasonRegistrationTimeout
+	return waited && i.Phase != fleet.Pending && i.Reason != reason
 }
 
 // adopt records which VM an instance is.

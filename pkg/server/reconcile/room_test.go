@@ -192,8 +192,21 @@ func TestRefusalsDontPutOffTheTimeToRegister(t *testing.T) {
 					t.Fatalf("want it asked for again and again: %s", s.dump())
 				}
 				pass(2 * time.Second)
-				if r, _ := s.bucket.get(pending[0]); r.Reason != plan.ReasonRegistrationTimeout || r.Failed() {
+				if r, _ := s.bucket.get(pending[0]); r.Reason != plan.ReasonRegistrationTimeout || r.Failed() != demanded {
 					t.Errorf("want it given up: %+v", r)
+				}
+				if !demanded {
+					return
+				}
+				pass(2 * time.Minute)
+				r, _ := s.bucket.get(pending[0])
+				if r.Phase != fleet.Deleted {
+					t.Errorf("want it gone: %+v", r)
+				}
+				for _, part := range []string{"within 5m0s", "registration_timeout", "capacity used up"} {
+					if !strings.Contains(r.Failure, part) {
+						t.Errorf("%q does not say %q", r.Failure, part)
+					}
 				}
 			})
 		})
@@ -308,6 +321,29 @@ func TestLastErrorOfARefusedCreate(t *testing.T) {
 		}
 		if h := s.term.Health(gone[0]); !strings.Contains(h.LastError, "no such flavour") || h.LastErrorAt.IsZero() {
 			t.Errorf("the last error is %q at %v", h.LastError, h.LastErrorAt)
+		}
+	})
+}
+
+// TestRegistrationThatIsFasterThanItsTimeout: an agent registers while the write is on
+// its way that ends the instance because none did.
+func TestRegistrationThatIsFasterThanItsTimeout(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.agents.boot = 5*time.Minute - time.Second
+		s.size(web, 1)
+		s.lead()
+		pass(5*time.Minute - 2*time.Second)
+		s.bucket.mu.Lock()
+		s.bucket.latency = 2 * time.Second
+		s.bucket.mu.Unlock()
+		pass(1500 * time.Millisecond)
+		if s.running(web) != nil {
+			t.Fatal("it has registered before its time was over: this shows nothing")
+		}
+		pass(10 * time.Second)
+		s.expectRunning(web, 1)
+		if s.creates() != 1 || s.deletes() != 0 {
+			t.Errorf("%d creates and %d deletes: %s", s.creates(), s.deletes(), s.dump())
 		}
 	})
 }
