@@ -2,6 +2,7 @@ package shardtest
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/server/plan"
@@ -90,7 +91,8 @@ func because(i fleet.Instance) string {
 // judgeReason refuses what a takeover, an invalid config or a stale answer of the
 // provider must never cause.
 func (b *book) judgeReason(i fleet.Instance) {
-	if dead := i.Reason == plan.ReasonVMGone || i.Reason == plan.ReasonVMDown; dead && b.lives(i.ID) {
+	reason, _, _ := strings.Cut(i.Reason, ": ") // the provider's words follow
+	if dead := reason == plan.ReasonVMGone || reason == plan.ReasonVMDown; dead && b.lives(i.ID) {
 		b.violate("%s is given up as %s, and its machine lives", i.ID, i.Reason)
 	}
 	if i.Reason == plan.ReasonDrift && !b.mayDrift(i) {
