@@ -14,7 +14,8 @@ type Problem struct {
 // Malformed is an object in the place of an instance's record that can't be
 // understood. It is left alone: whatever VM it speaks of must be, too.
 type Malformed struct {
-	Key string
-	ID  InstanceID // as the key says; empty when that is malformed as well
-	Err error      // what is wrong with it
+	Key    string
+	Tenant string     // as the key says; empty when that is malformed as well
+	ID     InstanceID // the same
+	Err    error      // what is wrong with it
 }

@@ -168,6 +168,36 @@ func TestIfETagAgainstTheStore(t *testing.T) {
 	})
 }
 
+// TestUnreadableIsNotGone: an instance whose record can't be read may live, so it is
+// not taken for one that has left; what other tenants ask says nothing of it.
+func TestUnreadableIsNotGone(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		ids := s.living()
+		if err := p.shutdown(); err != nil {
+			t.Fatal(err)
+		}
+		at := "instance/" + shardID + "/default." + ids[0].StorageKey() + ".json"
+		record := s.get(at)
+		s.put(at, strings.Replace(record, `"phase":"running"`, `"phase":"sleeping"`, 1))
+		q := s.start(named("b")).awaitLeading()
+		if err := s.agents.move(q); err != nil {
+			t.Fatal(err)
+		}
+		remove := &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1)), Remove: []string{string(ids[0])}}
+		_, err := q.upsert(remove)
+		refused(t, err, codes.FailedPrecondition, "remove", string(ids[0]), at, "sleeping")
+		if keys := s.keys("groups/"); len(keys) > 0 {
+			t.Errorf("the refusal wrote %v", keys)
+		}
+		other, err := q.operator("prod").UpsertGroup(within(t),
+			&nstancev1.UpsertGroupRequest{Key: "web", Template: ptr("knd"), Size: ptr(int32(0)), Remove: remove.GetRemove()})
+		if err != nil || !slices.Equal(other.GetAlreadyGone(), remove.GetRemove()) {
+			t.Errorf("another tenant is told %v, %v", other, err)
+		}
+	})
+}
+
 // TestAlreadyGone: who is to leave and has left already is named, and is no error;
 // one that lives elsewhere is.
 func TestAlreadyGone(t *testing.T) {

@@ -185,7 +185,7 @@ func TestPartialFailure(t *testing.T) {
 }
 
 // TestScaleOnCondition: a change may be held to what its caller has seen, in one
-// shard; and who has left already is named.
+// shard; and who has left already is named. Who leaves is said to one shard as well.
 func TestScaleOnCondition(t *testing.T) {
 	c := newCluster(t).register()
 	s := c.shard("dev-1").have(web(1, 1))
@@ -205,6 +205,11 @@ func TestScaleOnCondition(t *testing.T) {
 	}
 	c.shard("dev-2").have(web(1, 1))
 	c.run("group", "scale", "web", "4", "--if-etag", "etag-4", "--all-shards").want(t, cli.ExitUsage, "--if-etag", "--shard")
+	before := len(s.changes())
+	c.run("group", "scale", "web", "0", "--remove", "here", "--all-shards").want(t, cli.ExitUsage, "--remove", `"here"`, "--shard")
+	if have := s.changes(); len(have) != before {
+		t.Errorf("asked for %v", have[before:])
+	}
 }
 
 // TestLastError: what the last step failed for is shown, unless there is a reason why

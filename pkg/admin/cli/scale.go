@@ -99,8 +99,12 @@ func (a *app) upsert(cmd *cobra.Command, change admin.Change, wait bool) error {
 	if err != nil {
 		return err
 	}
-	if etag := change.IfETag; etag != nil && *etag != "" && len(shards) > 1 {
+	switch etag := change.IfETag; {
+	case len(shards) < 2:
+	case etag != nil && *etag != "":
 		return usagef("--if-etag: %.80q is of a group of one shard: say --shard NAME", *etag)
+	case len(change.Remove) > 0: // a shard that never had one takes it for gone, and has its oldest leave
+		return usagef("--remove: %.80q is an instance of one shard: say --shard NAME", change.Remove[0])
 	}
 	groups, err := client.UpsertGroup(cmd.Context(), shards, change)
 	for _, g := range groups {

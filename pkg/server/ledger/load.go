@@ -134,7 +134,7 @@ func (l *Ledger) adopt(ctx context.Context, info object.Info, cached row, c *com
 	old, known := l.entry(id)
 	if known && old.instance.Tenant != tenant {
 		err := fmt.Errorf("id: %s is an instance of tenant %s already", id, old.instance.Tenant)
-		l.setMalformed(malformed{Malformed: fleet.Malformed{Key: info.Key, ID: id, Err: err}, etag: info.ETag})
+		l.setMalformed(malformed{Malformed: fleet.Malformed{Key: info.Key, Tenant: tenant, ID: id, Err: err}, etag: info.ETag})
 		return nil
 	}
 	if known && old.etag == info.ETag || l.knownMalformed(info) {
@@ -214,7 +214,7 @@ func (l *Ledger) read(body []byte, tenant string, id fleet.InstanceID) (entry, e
 func (l *Ledger) keep(tenant string, id fleet.InstanceID, o object.Object, fresh bool) bool {
 	e, err := l.read(o.Body, tenant, id)
 	if err != nil {
-		l.setMalformed(malformed{fleet.Malformed{Key: o.Key, ID: id, Err: err}, o.ETag, readEpoch(o.Body)})
+		l.setMalformed(malformed{fleet.Malformed{Key: o.Key, Tenant: tenant, ID: id, Err: err}, o.ETag, readEpoch(o.Body)})
 		return false
 	}
 	e.etag = o.ETag

@@ -92,6 +92,8 @@ func (s *shard) Get(id fleet.InstanceID) (i fleet.Instance, ok bool) {
 	return i, ok
 }
 
+func (s *shard) Malformed() []fleet.Malformed { return nil }
+
 func (s *shard) Health(id fleet.InstanceID) (h operators.Health) {
 	s.locked(func() { h = s.health[id] })
 	return h

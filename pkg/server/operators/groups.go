@@ -110,7 +110,12 @@ func leaving(all Instances, key fleet.GroupKey, remove []string) (ids []fleet.In
 			return nil, nil, invalid("remove", err.Error())
 		}
 		switch i, ok := all.Get(id); {
-		case !ok || i.Tenant != key.Tenant || i.Phase.Ending():
+		case !ok || i.Tenant != key.Tenant:
+			if err := readable(all, key.Tenant, id); err != nil {
+				return nil, nil, err
+			}
+			gone = append(gone, s)
+		case i.Phase.Ending():
 			gone = append(gone, s)
 		case i.GroupKey() != key || i.OnDemand:
 			return nil, nil, rpc.NotFound.Errorf("remove: group %s has no managed instance %s", key.Name, id)
@@ -119,4 +124,14 @@ func leaving(all Instances, key fleet.GroupKey, remove []string) (ids []fleet.In
 		}
 	}
 	return ids, gone, nil
+}
+
+// readable refuses an instance whose record is there and can't be read: it may live.
+func readable(all Instances, tenant string, id fleet.InstanceID) error {
+	for _, m := range all.Malformed() {
+		if m.Tenant == tenant && m.ID == id {
+			return rpc.Precondition.Errorf("remove: the record of instance %s, %s, can't be read, restore or remove it: %w", id, m.Key, m.Err)
+		}
+	}
+	return nil
 }

@@ -63,6 +63,8 @@ type Instances interface {
 	Instances() []fleet.Instance
 	Group(key fleet.GroupKey) []fleet.Instance
 	Get(id fleet.InstanceID) (fleet.Instance, bool)
+	// Malformed are the objects in the place of records that can't be read.
+	Malformed() []fleet.Malformed
 }
 
 // Problems are those that last and those that come up.
