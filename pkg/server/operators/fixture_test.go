@@ -31,8 +31,9 @@ type shard struct {
 	health    map[fleet.InstanceID]operators.Health
 	capacity  map[string]operators.Capacity
 	problems  broadcast.Feed[fleet.Problem]
-	next      *fleet.Group // that the next one to be read becomes right after
-	asked     int          // for the instances of a group
+	left      fleet.GroupKey // a group that nothing defines any more
+	next      *fleet.Group   // that the next one to be read becomes right after
+	asked     int            // for the instances of a group
 	over      bool
 }
 
@@ -52,6 +53,9 @@ func (s desired) All() (keys []fleet.GroupKey) {
 	s.locked(func() {
 		for k := range s.groups {
 			keys = append(keys, k)
+		}
+		if s.left.Name != "" {
+			keys = append(keys, s.left)
 		}
 	})
 	return keys

@@ -24,7 +24,7 @@ func ETag(g fleet.Group) string {
 
 // groupStatus tells everything about one group.
 func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error) {
-	g, _ := shard.Groups.Group(key)
+	g, defined := shard.Groups.Group(key)
 	vars, err := structpb.NewStruct(g.Vars)
 	if err != nil {
 		return nil, rpc.Invalid.Errorf("vars of group %s: %w", key.Name, err)
@@ -32,7 +32,10 @@ func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error
 	st := &nstancev1.GroupStatus{
 		Key: key.Name, Tenant: key.Tenant, Template: g.Template, Size: int32(g.Size),
 		InstanceType: g.InstanceType, SubnetPool: g.SubnetPool, Vars: vars,
-		IsStatic: g.Static, Etag: ETag(g), StaticSize: int32(g.StaticSize),
+		IsStatic: g.Static, StaticSize: int32(g.StaticSize),
+	}
+	if defined {
+		st.Etag = ETag(g)
 	}
 	if c, ok := shard.Capacity(g.InstanceType); ok {
 		st.Capacity = &nstancev1.MachineCapacity{CpuMillis: c.CPUMillis, MemoryBytes: c.MemoryBytes, Arch: c.Arch}

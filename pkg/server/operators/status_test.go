@@ -56,6 +56,20 @@ func TestETagIsOfWhatItStandsBeside(t *testing.T) {
 	})
 }
 
+// TestUndefinedGroupHasNoETag: a group that only its instances are left of is told,
+// and nothing of it can be changed on condition.
+func TestUndefinedGroupHasNoETag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.left = fleet.GroupKey{Tenant: "default", Name: "old"}
+		f.put(record(1, "default", "old", fleet.Running))
+		g := f.listGroups("default").GetGroups()
+		if len(g) != 1 || g[0].GetKey() != "old" || g[0].GetEtag() != "" || g[0].GetPendingSize() != 1 {
+			t.Errorf("told %v", g)
+		}
+	})
+}
+
 // TestGroupsMachines: a group names the machines that it has, how many of them are
 // of its present definition, and what they have.
 func TestGroupsMachines(t *testing.T) {

@@ -664,7 +664,8 @@ type GroupStatus struct {
 	Vars         *structpb.Struct `protobuf:"bytes,7,opt,name=vars,proto3" json:"vars,omitempty"`
 	// Named by the static config: only size, instance_type and vars can change.
 	IsStatic bool `protobuf:"varint,8,opt,name=is_static,json=isStatic,proto3" json:"is_static,omitempty"`
-	// Changes with every change of the group's definition.
+	// Changes with every change of the group's definition. Empty when nothing defines
+	// the group any more, and it is only being emptied.
 	Etag string `protobuf:"bytes,9,opt,name=etag,proto3" json:"etag,omitempty"`
 	// Managed instances that run, have reported, and are not leaving.
 	ActualSize int32 `protobuf:"varint,10,opt,name=actual_size,json=actualSize,proto3" json:"actual_size,omitempty"`
@@ -2281,7 +2282,8 @@ func (x *WatchInstancesRequest) GetResumeToken() string {
 type WatchInstancesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Type  EventType              `protobuf:"varint,1,opt,name=type,proto3,enum=nstance.v1.EventType" json:"type,omitempty"`
-	// On UPSERT: an instance as it is now. One in phase deleted is not told again.
+	// On UPSERT: an instance as it is now. After one in phase deleted nothing follows
+	// but in a snapshot: of a watch of all, each whole one holds the tombstones again.
 	Instance *InstanceStatus `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
 	// Names this place in the stream, to go on from it.
 	ResumeToken string `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
