@@ -99,7 +99,9 @@ func (c *Client) connect(s Shard) (*rpc.Client, error) {
 type Service = nstancev1.OperatorServiceClient
 
 // Call makes one call to a shard's leader, again and again while none answers and
-// ctx lasts. The call must be safe to repeat. Its error is a ShardError.
+// ctx lasts. The call must be safe to repeat: one whose answer got lost may have
+// worked. A change on condition may then fail with ABORTED because of its own earlier
+// try. The error is a ShardError.
 func Call[T any](ctx context.Context, c *Client, s Shard, call func(context.Context, Service) (T, error)) (T, error) {
 	var answer T
 	defer c.cfg.Waiting(s.ID, nil)

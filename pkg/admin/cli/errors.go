@@ -32,7 +32,7 @@ func hint(err error) string {
 	case codes.Unauthenticated:
 		return "the identity is not (or no longer) accepted: make a new one with `nstance-admin cluster register-operator`"
 	case codes.Aborted:
-		return "somebody else changed it first: look at it again, and repeat what still holds"
+		return "it has changed meanwhile, perhaps by an earlier try of this very command: look at it again, and repeat what still holds"
 	case codes.NotFound:
 		return "`nstance-admin group list`, `nstance-admin instance list` and `nstance-admin operator list` show what there is"
 	default:

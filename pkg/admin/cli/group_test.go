@@ -193,7 +193,8 @@ func TestScaleOnCondition(t *testing.T) {
 	c.run("group", "create", "batch", "--template", "knd", "--if-etag", "").want(t, cli.ExitOK)
 	c.run("group", "create", "batch", "--template", "knd", "--if-etag", "").want(t, cli.ExitFailed, "if_etag", "etag-1")
 	c.run("group", "scale", "batch", "3", "--if-etag", "etag-1").want(t, cli.ExitOK)
-	c.run("group", "scale", "batch", "4", "--if-etag", "etag-1").want(t, cli.ExitFailed, "if_etag", "etag-2", "hint: ")
+	c.run("group", "scale", "batch", "4", "--if-etag", "etag-1").want(t, cli.ExitFailed, "if_etag", "etag-2",
+		"hint: it has changed meanwhile, perhaps by an earlier try of this very command")
 	c.run("group", "scale", "batch", "3").want(t, cli.ExitOK)
 	if have := s.changes(); len(have) != 3 || have[0].IfEtag == nil || have[1].GetIfEtag() != "etag-1" || have[2].IfEtag != nil {
 		t.Errorf("asked for %v", have)
