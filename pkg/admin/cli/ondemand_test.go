@@ -243,6 +243,7 @@ func TestWatch(t *testing.T) {
 	if text := watches(t, c, []string{"--only", "instances"}, "these are all instances"); strings.Contains(text, "running") {
 		t.Errorf("of what leaves it says %s", text)
 	}
+	c.run("watch", "--all", "--only", "groups,problems").want(t, cli.ExitUsage, "--all", "instances", `"groups, problems"`)
 	watches(t, c, []string{"--all", "--only", "instances"}, "instance knd-runs of web: running", "these are all instances")
 	c.run("watch", "--only", "everything").want(t, cli.ExitUsage, "groups, instances, problems")
 }

@@ -33,7 +33,11 @@ func (a *app) watch() *cobra.Command {
 				return usagef("--only: %.40q is not valid: want %s", what, strings.Join(all, ", "))
 			}
 		}
-		if i := slices.Index(only, client.WatchInstances); i >= 0 && everyPhase {
+		switch i := slices.Index(only, client.WatchInstances); {
+		case !everyPhase:
+		case i < 0:
+			return usagef("--all: is of instances, and --only is %q: want it to name instances", strings.Join(only, ", "))
+		default:
 			only[i] = client.WatchAllInstances
 		}
 		client, shards, err := a.ask(a.target.read)
