@@ -31,8 +31,18 @@ type Group struct {
 	IsStatic     bool           `json:"is_static"`
 	ETag         string         `json:"etag"`
 	ProviderIDs  []string       `json:"provider_ids"`
-	Conditions   []Condition    `json:"conditions"`
-	AlreadyGone  []string       `json:"already_gone,omitempty"` // of those that a change was to remove
+	// Instances are those that have a machine, by id; provider_ids has their machines.
+	Instances   []GroupInstance `json:"instances"`
+	Conditions  []Condition     `json:"conditions"`
+	AlreadyGone []string        `json:"already_gone,omitempty"` // of those that a change was to remove
+}
+
+// GroupInstance says which machine is which instance of a group.
+type GroupInstance struct {
+	ID             string `json:"id"`
+	ProviderID     string `json:"provider_id"`
+	NodeProviderID string `json:"node_provider_id"`
+	Zone           string `json:"zone,omitempty"`
 }
 
 // Capacity is what a machine of the group's instance type has.
@@ -57,7 +67,12 @@ func group(shard string, g *nstancev1.GroupStatus) Group {
 		UpToDateSize: g.GetUpToDateSize(), StaticSize: g.GetStaticSize(),
 		Template: g.GetTemplate(), InstanceType: g.GetInstanceType(), SubnetPool: g.GetSubnetPool(),
 		Vars: g.GetVars().AsMap(), IsStatic: g.GetIsStatic(), ETag: g.GetEtag(),
-		ProviderIDs: append([]string{}, g.GetProviderIds()...), Conditions: []Condition{},
+		ProviderIDs: append([]string{}, g.GetProviderIds()...), Instances: []GroupInstance{}, Conditions: []Condition{},
+	}
+	for _, i := range g.GetInstances() {
+		out.Instances = append(out.Instances, GroupInstance{
+			ID: i.GetId(), ProviderID: i.GetProviderId(), NodeProviderID: i.GetNodeProviderId(), Zone: i.GetZone(),
+		})
 	}
 	if c := g.GetCapacity(); c != nil {
 		out.Capacity = &Capacity{CPUMillis: c.GetCpuMillis(), MemoryBytes: c.GetMemoryBytes(), Arch: c.GetArch()}

@@ -18,7 +18,9 @@ func web(size, actual int32) *nstancev1.GroupStatus {
 	vars, _ := structpb.NewStruct(map[string]any{"n": 1})
 	return &nstancev1.GroupStatus{
 		Key: "web", Tenant: "default", Template: "knd", Size: size, ActualSize: actual, IsStatic: true, Etag: "e", Vars: vars,
-		ProviderIds: []string{"p1"}, Conditions: []*nstancev1.Condition{{Type: "Degraded", Status: true, Reason: "ProviderError",
+		ProviderIds: []string{"p1"},
+		Instances:   []*nstancev1.GroupInstance{{Id: "i1", ProviderId: "p1", NodeProviderId: "docker:///p1", Zone: "z"}},
+		Conditions: []*nstancev1.Condition{{Type: "Degraded", Status: true, Reason: "ProviderError",
 			Message: "no room"}},
 	}
 }
@@ -27,10 +29,11 @@ func TestGroupList(t *testing.T) {
 	c := newCluster(t).register()
 	c.shard("dev-2").have(web(3, 3))
 	c.shard("dev-1").have(web(2, 1))
+	machine := admin.GroupInstance{ID: "i1", ProviderID: "p1", NodeProviderID: "docker:///p1", Zone: "z"}
 	for _, flag := range []string{"-o", "--output"} {
 		groups := decode[[]admin.Group](t, c.run("group", "list", flag, "json").want(t, cli.ExitOK).out)
 		if len(groups) != 2 || groups[0].Shard != "dev-1" || groups[0].Size != 2 || groups[0].ActualSize != 1 || groups[1].Shard != "dev-2" ||
-			groups[0].Vars["n"] != 1.0 || groups[0].ProviderIDs[0] != "p1" || groups[0].Conditions[0].Message != "no room" {
+			groups[0].Vars["n"] != 1.0 || groups[0].ProviderIDs[0] != "p1" || groups[0].Instances[0] != machine || groups[0].Conditions[0].Message != "no room" {
 			t.Errorf("%s json: %+v", flag, groups)
 		}
 	}
