@@ -34,29 +34,37 @@ func (o *onDemand) CreateInstance(ctx context.Context, n operators.NewInstance) 
 }
 
 func (o *onDemand) create(ctx context.Context, n operators.NewInstance) (fleet.Instance, error) {
-	found, err := o.found(ctx, n)
-	if err != nil || found.instance.ID != "" {
-		return found.instance, err
+	for {
+		found, err := o.found(ctx, n)
+		if err != nil || found.instance.ID != "" {
+			return found.instance, err
+		}
+		i, lost, err := o.place(ctx, n, found)
+		if !lost {
+			return i, err
+		}
 	}
+}
+
+// place writes what is not there yet of an instance. lost: another call had its key
+// name another one just now, so nothing was made.
+func (o *onDemand) place(ctx context.Context, n operators.NewInstance, f found) (i fleet.Instance, lost bool, err error) {
 	leave, err := o.tally.enter(n.Group.Tenant, o.records.OnDemand(n.Group.Tenant))
 	if err != nil {
-		return fleet.Instance{}, err
+		return fleet.Instance{}, false, err
 	}
 	defer leave()
-	i, err := o.draft(n, found.id)
-	if err != nil {
-		return fleet.Instance{}, err
+	if i, err = o.draft(n, f.id); err != nil {
+		return fleet.Instance{}, false, err
 	}
-	if n.Key != "" && found.id == "" {
-		id, err := o.claim(ctx, found.failed, i)
-		if err != nil {
-			return fleet.Instance{}, err
-		}
-		if id != i.ID { // another call had this key name another one just now
-			return o.create(ctx, n)
+	if n.Key != "" && f.id == "" {
+		id, err := o.claim(ctx, f.failed, i)
+		if err != nil || id != i.ID {
+			return fleet.Instance{}, err == nil, err
 		}
 	}
-	return o.record(ctx, i)
+	i, err = o.record(ctx, i)
+	return i, false, err
 }
 
 // draft is the record of an instance that is asked for now; without an id it gets
