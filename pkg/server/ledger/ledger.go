@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -65,6 +64,7 @@ type Ledger struct {
 	mu        sync.RWMutex
 	entries   map[fleet.InstanceID]entry
 	groups    map[fleet.GroupKey][]fleet.InstanceID // sorted
+	order     atomic.Pointer[[]fleet.InstanceID]    // of entries, sorted; nil: since the last time some came or went
 	malformed map[string]malformed                  // by key
 	dynamic   row                                   // the groups object as last seen
 }
@@ -111,11 +111,16 @@ func (l *Ledger) Close() error { return l.cache.close() }
 func (l *Ledger) Instances() []fleet.Instance {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	all := make([]fleet.Instance, 0, len(l.entries))
-	for _, e := range l.entries {
-		all = append(all, e.instance)
+	ids := l.order.Load()
+	if ids == nil {
+		sorted := slices.Sorted(maps.Keys(l.entries))
+		ids = &sorted
+		l.order.Store(ids)
 	}
-	slices.SortFunc(all, func(a, b fleet.Instance) int { return cmp.Compare(a.ID, b.ID) })
+	all := make([]fleet.Instance, 0, len(*ids))
+	for _, id := range *ids {
+		all = append(all, l.entries[id].instance)
+	}
 	return all
 }
 
@@ -189,6 +194,9 @@ func (l *Ledger) set(e entry) {
 	if old, ok := l.entries[id]; ok && old.instance.GroupKey() != group {
 		l.ungroup(old.instance)
 	}
+	if _, known := l.entries[id]; !known {
+		l.order.Store(nil)
+	}
 	l.entries[id] = e
 	ids := l.groups[group]
 	if at, found := slices.BinarySearch(ids, id); !found {
@@ -203,6 +211,7 @@ func (l *Ledger) drop(id fleet.InstanceID) {
 	if e, ok := l.entries[id]; ok {
 		l.ungroup(e.instance)
 		delete(l.entries, id)
+		l.order.Store(nil)
 	}
 }
 

@@ -174,6 +174,18 @@ func TestReads(t *testing.T) {
 	if got := l.HighestEpoch(); got != 3 {
 		t.Errorf("highest epoch: %d", got)
 	}
+	// Those that come and go after a reading are in their place in the next.
+	create(t, w, 0)
+	if got := ids(l.Instances()); got != "0 1 2 3 4" {
+		t.Errorf("one more: %s", got)
+	}
+	update(t, w, 2, fleet.Deleted)
+	if err := w.Remove(t.Context(), newID(2)); err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(l.Instances()); got != "0 1 3 4" {
+		t.Errorf("one less: %s", got)
+	}
 }
 
 // ids names the instances by the numbers they were made from.

@@ -1,7 +1,9 @@
 package operators
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,10 +33,14 @@ func (s *Service) ListInstances(ctx context.Context, req *nstancev1.ListInstance
 		}
 		all = shard.Instances.Group(key)
 	}
+	at, found := slices.BinarySearchFunc(all, p.after, func(i fleet.Instance, id fleet.InstanceID) int { return cmp.Compare(i.ID, id) })
+	if found {
+		at++
+	}
 	resp := &nstancev1.ListInstancesResponse{}
-	for _, i := range all {
+	for _, i := range all[at:] {
 		switch {
-		case i.ID <= p.after || i.Tenant != tenant || i.Phase == fleet.Deleted && !req.GetIncludeDeleted():
+		case i.Tenant != tenant || i.Phase == fleet.Deleted && !req.GetIncludeDeleted():
 			continue
 		case len(resp.Instances) == p.limit:
 			resp.NextPageToken = resp.GetInstances()[p.limit-1].GetId()
