@@ -18,7 +18,9 @@ import (
 // reclaimedMeanwhile has one caller ask about a key whose instance failed and is
 // pruned, and another creates with it between this caller's two reads of the key.
 // It returns the instance that the key names now, once the first caller is answered.
-func reclaimedMeanwhile(t *testing.T, ask func(context.Context, nstancev1.OperatorServiceClient) error) (*site, *process, fleet.InstanceID) {
+func reclaimedMeanwhile(
+	t *testing.T, ask func(context.Context, nstancev1.OperatorServiceClient) error,
+) (*site, *process, fleet.InstanceID) {
 	t.Helper()
 	s, p := running(t)
 	s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: fmt.Errorf("no such type: %w", provider.ErrInvalid)})

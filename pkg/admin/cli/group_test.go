@@ -33,7 +33,8 @@ func TestGroupList(t *testing.T) {
 	for _, flag := range []string{"-o", "--output"} {
 		groups := decode[[]admin.Group](t, c.run("group", "list", flag, "json").want(t, cli.ExitOK).out)
 		if len(groups) != 2 || groups[0].Shard != "dev-1" || groups[0].Size != 2 || groups[0].ActualSize != 1 || groups[1].Shard != "dev-2" ||
-			groups[0].Vars["n"] != 1.0 || groups[0].ProviderIDs[0] != "p1" || groups[0].Instances[0] != machine || groups[0].Conditions[0].Message != "no room" {
+			groups[0].Vars["n"] != 1.0 || groups[0].ProviderIDs[0] != "p1" || groups[0].Instances[0] != machine ||
+			groups[0].Conditions[0].Message != "no room" {
 			t.Errorf("%s json: %+v", flag, groups)
 		}
 	}
