@@ -43,11 +43,13 @@ func failure(err error) func(*fleet.Instance) {
 
 // failureOf is failure for an on-demand instance that a decision ends because it
 // waited for too long without a machine that anybody has seen; otherwise it changes
-// nothing.
+// nothing. Where one was seen after all, on its way out, it takes the failure back.
 func (t *term) failureOf(a plan.Action) func(*fleet.Instance) {
 	b, settings := t.observed.get(a.ID), t.cfg.Groups.Settings()
 	var err error
 	switch {
+	case a.Kind == plan.Tombstone && b.shown:
+		return func(i *fleet.Instance) { i.Failure = "" }
 	case a.Reason == plan.ReasonCreateTimeout:
 		err = fmt.Errorf("no machine was made within %v (server.on_demand.create_timeout)", settings.CreateTimeout)
 	case a.Reason == plan.ReasonRegistrationTimeout && !b.shown:

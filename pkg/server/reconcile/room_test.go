@@ -124,6 +124,32 @@ func TestOnDemandThatMayBeThereEnds(t *testing.T) {
 	})
 }
 
+// TestOnDemandThatWasThereHasNotFailed: no answer came until the time was over, and then
+// the provider shows a machine, which may have been at work.
+func TestOnDemandThatWasThereHasNotFailed(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.adjust = withoutWatch
+		s.agents.boot = time.Hour
+		s.size(web, 0)
+		s.lead()
+		pass(time.Second)
+		s.world.FailNext(fake.OpCreate, 1000, fake.Fault{Err: fake.ErrLost, Applied: true})
+		for _, op := range []fake.Op{fake.OpGet, fake.OpList, fake.OpDelete} {
+			s.world.FailNext(op, 1000, fake.Fault{Err: fake.ErrLost})
+		}
+		id := s.demand(web)
+		pass(10*time.Minute + time.Second)
+		if r, _ := s.bucket.get(id); r.Phase != fleet.Deleting || !r.Failed() {
+			t.Fatalf("want it to be deleted, as nobody has seen it: %+v %s", r, s.dump())
+		}
+		s.world.Mend()
+		pass(10 * time.Minute)
+		if r, _ := s.bucket.get(id); r.Phase != fleet.Deleted || r.Failed() {
+			t.Errorf("want it gone, and not failed: %+v %s", r, s.dump())
+		}
+	})
+}
+
 // TestOnDemandIsRemovedWhileItWaits: then it has not failed.
 func TestOnDemandIsRemovedWhileItWaits(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
