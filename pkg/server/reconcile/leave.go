@@ -47,6 +47,8 @@ func (l *Loop) remove(ctx context.Context, a plan.Action) error {
 	if !ok || r.Phase != fleet.Deleting {
 		return nil
 	}
+	// What holds it back is of a create, or of the delete before.
+	l.observed.with(a.ID, func(b *observation) { b.retryAt = time.Time{} })
 	l.cfg.Changed(r.GroupKey(), a.ID) // its streams are to be cut now, not when the provider has answered
 	g, _ := l.cfg.Groups.Group(r.GroupKey())
 	l.balancer.Deregister(ctx, g, r) // before its machine goes
