@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -62,6 +63,19 @@ func (b *bench) folder(name string) (string, error) {
 		return "", fmt.Errorf("make a folder for %s: %w", name, err)
 	}
 	return dir, nil
+}
+
+// logged makes a new folder of that name, and a logger that writes into its
+// server.log until closeLog is called.
+func (b *bench) logged(name string) (dir string, logger *slog.Logger, closeLog func(), err error) {
+	if dir, err = b.folder(name); err != nil {
+		return "", nil, nil, err
+	}
+	log, err := os.Create(filepath.Join(dir, "server.log"))
+	if err != nil {
+		return "", nil, nil, err
+	}
+	return dir, slog.New(slog.NewTextHandler(log, nil)), func() { _ = log.Close() }, nil
 }
 
 // describeMachine tells what the figures depend on. A load that is not ours

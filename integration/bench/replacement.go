@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -50,16 +47,11 @@ func (r *replacements) called(c fake.Call) {
 
 // measureReplacement kills agents one at a time, in three ways.
 func measureReplacement(ctx context.Context, b *bench) ([]figure, error) {
-	dir, err := b.folder("replacement")
+	dir, logger, closeLog, err := b.logged("replacement")
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(dir, "server.log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	logger := slog.New(slog.NewTextHandler(log, nil))
+	defer closeLog()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 

@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -21,15 +18,11 @@ const (
 // measureScaleUp asks for 1,000 instances and waits for the last create call.
 // The config's concurrency stays at its default; only the rate is unlimited.
 func measureScaleUp(ctx context.Context, b *bench) ([]figure, error) {
-	dir, err := b.folder("scaleup")
+	dir, logger, closeLog, err := b.logged("scaleup")
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(dir, "server.log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
+	defer closeLog()
 	var creates atomic.Int64
 	machines := newMachines(fake.New(fake.Config{CreateLatency: fake.Fixed(scaleUpCreate), OnCall: func(c fake.Call) {
 		if c.Op == fake.OpCreate {
@@ -45,7 +38,7 @@ func measureScaleUp(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := node{ID: "server", Store: store, Provider: machines, CacheDir: dir, Addrs: addrs, Logger: slog.New(slog.NewTextHandler(log, nil))}
+	n := node{ID: "server", Store: store, Provider: machines, CacheDir: dir, Addrs: addrs, Logger: logger}
 	stop := n.start(ctx)
 	figures, err := b.profiled(ctx, "scaleup", func() ([]figure, error) {
 		op, err := newOperator(cluster.CA, addrs.Operator)

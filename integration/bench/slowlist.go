@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -48,16 +45,11 @@ func (s *slowListScene) called(c fake.Call) {
 // measureSlowList lets 20 of 300 machines die at once, and then scales to none,
 // while a list takes longer than a status call may.
 func measureSlowList(ctx context.Context, b *bench) ([]figure, error) {
-	dir, err := b.folder("slowlist")
+	dir, logger, closeLog, err := b.logged("slowlist")
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(dir, "server.log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	logger := slog.New(slog.NewTextHandler(log, nil))
+	defer closeLog()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
