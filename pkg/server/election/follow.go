@@ -44,11 +44,25 @@ func (m *machine) mayCampaign(now instant) bool {
 		return true // a write of ours that landed after we had given it up
 	case m.due(now, m.view.seen, withMargin(r.LeaseDuration)):
 		return true
-	case m.peer.dead && (!m.earlyUsed || m.due(now, m.earlyAt, r.LeaseDuration)):
-		m.earlyAt, m.earlyUsed = now, true
-		return true
+	case m.peer.dead:
+		return m.mayTryEarly(now, r.LeaseDuration)
 	}
 	return false
+}
+
+// mayTryEarly reports whether a sign of death may be acted on: once within a lease, as
+// it may be wrong. Once more when that try met a write of the holder's, which may have
+// been under way when it died. A holder that is dead has no second one.
+func (m *machine) mayTryEarly(now instant, lease time.Duration) bool {
+	switch {
+	case m.early == earlyUnused || m.due(now, m.earlyAt, lease):
+		m.earlyAt, m.early = now, earlyTried
+	case m.early == earlyMet:
+		m.early = earlyUsedUp
+	default:
+		return false
+	}
+	return true
 }
 
 func (m *machine) campaign(now instant) {

@@ -60,6 +60,16 @@ type view struct {
 	seen    instant // when this etag was first seen
 }
 
+// early is what became of the tries after a sign of death, within a lease.
+type early int
+
+const (
+	earlyUnused early = iota // there was none
+	earlyTried               // there was one
+	earlyMet                 // it met a write of the holder's
+	earlyUsedUp              // there was a second one
+)
+
 // machine decides. It does no I/O and reads no clock: its driver tells it what
 // happened and when, executes the commands it asks for, and calls tick when the
 // time from wake has passed. One caller at a time.
@@ -90,8 +100,8 @@ type machine struct {
 
 	holdoffFrom instant // no campaign of our own until holdoff after this
 	holdoff     time.Duration
-	earlyAt     instant // the last try after a sign of death
-	earlyUsed   bool
+	earlyAt     instant // the first try after a sign of death within a lease
+	early       early
 	peer        peer
 
 	// The record that is ours, or that we try to make ours.

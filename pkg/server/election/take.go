@@ -95,6 +95,10 @@ func (m *machine) takeFound(now instant, r Record, etag object.ETag, err error) 
 	// Someone else was faster. What of ours is still under way can't land any more.
 	m.attempts = nil
 	m.phase = following
+	before := m.view.record
+	if m.early == earlyTried && err == nil && m.view.present && r.Holder == before.Holder && r.Epoch == before.Epoch {
+		m.early = earlyMet
+	}
 	m.see(now, r, etag, err)
 }
 
