@@ -221,22 +221,10 @@ func (d *Delivery) tidyUp(id fleet.InstanceID, s *session) {
 		return
 	}
 	delete(d.sessions, id)
-	now := d.cfg.Now()
-	if len(d.spent) >= maxSpent {
-		for other, a := range d.spent {
-			if a.full(now) {
-				delete(d.spent, other)
-			}
-		}
-	}
-	if !s.allowance.full(now) {
+	if !s.allowance.full(d.cfg.Now()) {
 		d.spent[id] = s.allowance
 	}
 }
-
-// maxSpent is how many allowances are kept before those are dropped that are whole
-// again. There is one for an instance at most.
-const maxSpent = 1024
 
 func (d *Delivery) resume(id fleet.InstanceID) allowance {
 	a, ok := d.spent[id]

@@ -70,6 +70,7 @@ type reading struct {
 	under    chan struct{} // closed when the read under way is over; nil: none is
 	outdated bool          // the read under way may have begun before a change
 	readOnce bool          // has been read without an error
+	usedAt   time.Time     // when somebody last asked for it
 }
 
 // get returns a source's content, which is not to be changed.
@@ -82,6 +83,7 @@ func (s *sources) get(ctx context.Context, src source) ([]byte, error) {
 			s.makeRoom()
 			s.known[src] = r
 		}
+		r.usedAt = s.now()
 		if r.under == nil && s.now().Before(r.until) {
 			defer s.mu.Unlock()
 			return r.content, r.err

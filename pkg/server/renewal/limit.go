@@ -11,13 +11,13 @@ const maxTimes = 3
 
 // limiter keeps a member of the cluster from having certificates made without a
 // pause. What it remembers is of members whose certificates were just judged to
-// be good, and only for a window.
+// be good, and only of the last two windows in which there were any.
 type limiter struct {
 	window time.Duration
 
 	mu    sync.Mutex
 	spent map[string]spent
-	sweep int // the size at which what is over is forgotten
+	swept time.Time // when what is over was last forgotten
 }
 
 type spent struct {
@@ -25,12 +25,10 @@ type spent struct {
 	times int
 }
 
-const firstSweep = 1 << 10
-
 // newLimiter has windows of a minute, and shorter ones for certificates that have to
 // be renewed that often.
 func newLimiter(ttl time.Duration) *limiter {
-	return &limiter{window: min(time.Minute, ttl/10), spent: make(map[string]spent), sweep: firstSweep}
+	return &limiter{window: min(time.Minute, ttl/10), spent: make(map[string]spent)}
 }
 
 func (l *limiter) allows(member string, now time.Time) bool {
@@ -44,7 +42,7 @@ func (l *limiter) allows(member string, now time.Time) bool {
 		return false
 	}
 	s.times++
-	if l.spent[member] = s; len(l.spent) >= l.sweep {
+	if l.spent[member] = s; l.over(spent{since: l.swept}, now) {
 		l.forget(now)
 	}
 	return true
@@ -62,5 +60,5 @@ func (l *limiter) forget(now time.Time) {
 			delete(l.spent, who)
 		}
 	}
-	l.sweep = max(firstSweep, 2*len(l.spent))
+	l.swept = now
 }

@@ -63,7 +63,7 @@ func agentCaller(n int) pki.Caller {
 
 func TestPaceIsOfOneCaller(t *testing.T) {
 	s := newShop(t)
-	for n := range 3000 { // more than are remembered without a sweep
+	for n := range 3000 { // far more than one
 		if _, err := s.renew(t, agentCaller(n)); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,8 @@
 package roster
 
 import (
+	"maps"
+
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/pki"
@@ -34,7 +36,7 @@ func (m *member) end() {
 
 // watch has a member looked at from now on. The lock is held.
 func (r *Roster) watch(m *member) {
-	m.watched, m.called = true, true
+	m.watched, m.called, m.seen = true, true, r.cfg.Now()
 	select {
 	case r.wake <- struct{}{}:
 	default: // it will look
@@ -56,7 +58,7 @@ func (r *Roster) add(who name) *member {
 			}
 		}
 	}
-	m := &member{}
+	m := &member{seen: r.cfg.Now()}
 	r.members[who] = m
 	return m
 }
@@ -112,4 +114,24 @@ func (r *Roster) recall(who name) bool {
 	}
 	r.watch(m)
 	return true
+}
+
+// Tidy forgets those of whom a read would tell the same: who is refused for want of a
+// record longer than that counts, and who has not been here for forgetAfter. No read
+// that began before is still under way then.
+func (r *Roster) Tidy() {
+	now := r.cfg.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.members, func(_ name, m *member) bool {
+		idle := now.Sub(m.seen)
+		return m.streams == 0 && !m.watched && (idle > forgetAfter || m.state == absent && now.Sub(m.until) > lookTimeout)
+	})
+}
+
+// Members counts those of whom something is remembered.
+func (r *Roster) Members() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.members)
 }

@@ -10,7 +10,7 @@
 //
 // The last verdict holds until a read says something else: a store in trouble
 // does not lock out those who were let in before, and lets in nobody else. What is
-// remembered ends with the term.
+// remembered ends with the term, or a day after an operator was here.
 package roster
 
 import (
@@ -40,6 +40,9 @@ const (
 	// recallAfter is how long a call of an operator that was let in before waits for
 	// its record.
 	recallAfter = 2 * time.Second
+	// forgetAfter is how long an operator that is not here is remembered, for calls while
+	// its record can't be read.
+	forgetAfter = 24 * time.Hour
 	// maxMembers bounds the memory: about two megabytes.
 	maxMembers = 1 << 13
 )
@@ -86,6 +89,7 @@ type member struct {
 	until   time.Time   // how long an absent one is refused without another look
 	watched bool        // its record is looked at every Interval
 	called  bool        // since the last look
+	seen    time.Time   // when it last joined, called, or was removed
 	streams int
 	cut     chan struct{} // closed when it is to leave
 }
@@ -114,7 +118,7 @@ func (r *Roster) Known(caller pki.Caller) (verdict error, ok bool) {
 	case m.state == absent:
 		return refusal(who, absent), r.cfg.Now().Before(m.until)
 	default:
-		m.called = true
+		m.called, m.seen = true, r.cfg.Now()
 		return nil, m.watched
 	}
 }
@@ -201,7 +205,7 @@ func (r *Roster) Removed(tenant string, id fleet.InstanceID) {
 	if m == nil {
 		m = r.add(who)
 	}
-	m.state = removed
+	m.state, m.seen = removed, r.cfg.Now()
 	m.end()
 }
 
