@@ -278,3 +278,14 @@ func (b *Balancer) has(key fleet.GroupKey, id fleet.InstanceID) bool {
 	}
 	return false
 }
+
+// Entries is how many groups and instances something is kept of.
+func (b *Balancer) Entries() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := len(b.waiting) + len(b.troubled)
+	for _, statuses := range b.statuses {
+		n += 1 + len(statuses)
+	}
+	return n
+}

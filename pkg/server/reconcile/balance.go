@@ -29,9 +29,7 @@ func newBalancer(t *term) *balance.Balancer {
 		},
 	}
 	cfg.Port, _ = provider.LoadBalancerOf(t.cfg.Provider)
-	if t.cfg.Solved != nil {
-		cfg.Solved = func(key fleet.GroupKey) { t.cfg.Solved(key, ReasonLoadBalancer) }
-	}
+	cfg.Solved = func(key fleet.GroupKey) { t.solved(key, ReasonLoadBalancer) }
 	return balance.New(cfg)
 }
 

@@ -229,4 +229,5 @@ func (l *launcher) relisted(began time.Time) {
 	}
 	l.mu.Unlock()
 	l.schedule.mark(keys...)
+	l.subnets.forget(time.Now())
 }

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -167,7 +168,11 @@ func (o *observations) begin(key fleet.GroupKey, id fleet.InstanceID, now time.T
 
 // finish ends a step, and reports whether it failed just as the last one did.
 func (o *observations) finish(key fleet.GroupKey, id fleet.InstanceID, err error, now time.Time) (repeated bool) {
-	o.attempts(key, id, func(a *attempts) { repeated = a.finish(err, now) })
+	o.attempts(key, id, func(a *attempts) {
+		if repeated = a.finish(err, now); id == "" && err == nil {
+			delete(o.groups, key) // nothing is left to be remembered
+		}
+	})
 	return repeated
 }
 
@@ -230,11 +235,16 @@ func (b *observation) lost(shown plan.VM) bool {
 		(dead(shown) || b.health.Notice != nil || !b.health.ShuttingDownAt.IsZero())
 }
 
+// forgetAttempts is when attempts at editing a group are given up that nobody
+// repeats: well above the pause between two of them.
+const forgetAttempts = time.Minute
+
 // forget drops what is known of instances that are no more, but for those that
-// are being created.
-func (o *observations) forget(ledger Ledger, launching map[fleet.InstanceID]bool) {
+// are being created, and of edits of groups that nobody asks for any more.
+func (o *observations) forget(ledger Ledger, launching map[fleet.InstanceID]bool, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	maps.DeleteFunc(o.groups, func(_ fleet.GroupKey, a *attempts) bool { return !a.busy && now.Sub(a.quietUntil) > forgetAttempts })
 	for id, b := range o.instances {
 		if _, ok := ledger.Get(id); ok {
 			continue

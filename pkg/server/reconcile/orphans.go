@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
+	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
@@ -27,33 +29,50 @@ import (
 // that turn up in a running term are no sign of a lost store, and hold up
 // nothing but their own deletion.
 type orphans struct {
-	lost    map[string]bool // instance and provider ids of VMs that may have had a record
-	sweeps  map[string]int  // by provider id: sweeps in a row that saw it
-	tooMany bool            // none is deleted
+	lost    map[string]time.Time // instance and provider ids of VMs that may have had a record: when each was last an orphan
+	sweeps  map[string]int       // by provider id: sweeps in a row that saw it
+	tooMany bool                 // none is deleted
 }
 
-func newOrphans() orphans { return orphans{lost: map[string]bool{}, sweeps: map[string]int{}} }
+func newOrphans() orphans { return orphans{lost: map[string]time.Time{}, sweeps: map[string]int{}} }
+
+// forgetLost is for how long no list has to show a VM without a record until it is
+// gone for certain, however late lists may be.
+const forgetLost = time.Hour
 
 // orphanLimit is how many VMs without a record, or records without a VM, are taken
 // for an accident.
 func orphanLimit(live int) int { return max(2, live/10) }
 
 // lose remembers VMs that had no record when the term began.
-func (o *orphans) lose(vms []provider.VM) {
+func (o *orphans) lose(vms []provider.VM, now time.Time) {
 	for _, vm := range vms {
-		o.lost[vm.ProviderID] = true
+		o.lost[vm.ProviderID] = now
 	}
+}
+
+// countLost returns how many VMs without a record may have had one, and forgets
+// those that no list has shown as such for long.
+func (o *orphans) countLost(vms []provider.VM, now time.Time) (lost int) {
+	for _, vm := range vms {
+		known := false
+		for _, name := range []string{vm.ProviderID, string(vm.ID)} {
+			if _, ok := o.lost[name]; ok {
+				o.lost[name], known = now, true
+			}
+		}
+		if known {
+			lost++
+		}
+	}
+	maps.DeleteFunc(o.lost, func(_ string, last time.Time) bool { return now.Sub(last) > forgetLost })
+	return lost
 }
 
 // judge weighs a census: is it an accident, or is the store to be suspected? It
 // returns why nothing may be done (empty: all may), and what is to be reported.
-func (o *orphans) judge(c census) (held string, problem *fleet.Problem) {
-	limit, lost := orphanLimit(c.live), 0
-	for _, vm := range c.orphans {
-		if o.lost[vm.ProviderID] || (vm.ID != "" && o.lost[string(vm.ID)]) {
-			lost++
-		}
-	}
+func (o *orphans) judge(c census, now time.Time) (held string, problem *fleet.Problem) {
+	limit, lost := orphanLimit(c.live), o.countLost(c.orphans, now)
 	o.tooMany = len(c.orphans) > limit
 	if !o.tooMany {
 		return "", nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -66,6 +67,11 @@ type refusal struct {
 	until time.Time
 	times int // in a row
 	err   error
+}
+
+// forget drops the refusals that say nothing any more.
+func (r rooms) forget(now time.Time) {
+	maps.DeleteFunc(r.refused, func(_ string, f refusal) bool { return now.Sub(f.at) >= forgetRefusal })
 }
 
 // choose returns the first subnet of a pool that is not known to be full; when
@@ -140,11 +146,7 @@ func (s *subnets) take(pool []string, now time.Time) (subnet string, full []stri
 func (s *subnets) refuse(subnet string, err error, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for old, r := range s.rooms.refused {
-		if now.Sub(r.at) >= forgetRefusal {
-			delete(s.rooms.refused, old)
-		}
-	}
+	s.rooms.forget(now)
 	r := s.rooms.refused[subnet]
 	if !now.Before(r.until) { // else it was asked before that one answered
 		r.times++
@@ -179,13 +181,7 @@ func (s *subnets) ask(ctx context.Context, g fleet.Group) {
 	if fresh {
 		return
 	}
-	pools := slices.Clone(g.Subnets)
-	for _, key := range s.cfg.Groups.Keys() {
-		other, _ := s.cfg.Groups.Group(key)
-		pools = append(pools, other.Subnets...)
-	}
-	slices.Sort(pools)
-	pools = slices.Compact(pools)
+	pools := s.pools(g.Subnets)
 	asking, cancel := context.WithTimeout(ctx, min(statusTimeout, s.requestTimeout()))
 	free, err := s.port.FreeAddresses(asking, pools)
 	cancel()
@@ -196,6 +192,30 @@ func (s *subnets) ask(ctx context.Context, g fleet.Group) {
 		err := fmt.Errorf("use subnet %s of server.subnet_pools: %w", subnet, provider.ErrNotFound)
 		s.fail(ctx, because(ReasonSubnet, err), fleet.GroupKey{}, "")
 	}
+}
+
+// pools are the subnets of every group, and more, sorted.
+func (s *subnets) pools(more []string) []string {
+	pools := slices.Clone(more)
+	for _, key := range s.cfg.Groups.Keys() {
+		g, _ := s.cfg.Groups.Group(key)
+		pools = append(pools, g.Subnets...)
+	}
+	slices.Sort(pools)
+	return slices.Compact(pools)
+}
+
+// forget drops what is known of subnets that no group has any more, and refusals of
+// old.
+func (s *subnets) forget(now time.Time) {
+	pools := s.pools(nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rooms.forget(now)
+	maps.DeleteFunc(s.reported, func(subnet string, _ bool) bool {
+		_, used := slices.BinarySearch(pools, subnet)
+		return !used
+	})
 }
 
 // answered takes over the provider's word and returns the subnets that are

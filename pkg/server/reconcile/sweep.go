@@ -33,6 +33,7 @@ type sweeper struct {
 	// Of the sweeping goroutine alone.
 	orphans  orphans
 	reported map[string]bool // by key: malformed objects that were reported
+	asked    bool            // a person was asked what to make of the orphans
 
 	mu          sync.Mutex
 	removing    map[string]bool                     // by provider id: the deletion of an orphan is under way
@@ -68,10 +69,10 @@ func (s *sweeper) begin(ctx context.Context, records []fleet.Instance, vms []pro
 	s.witness.records.Store(int64(c.live))
 	found := s.absorb(ctx, c, asked)
 	s.claim(c.claimed)
-	s.orphans.lose(c.orphans)
-	held, problem := s.orphans.judge(c)
+	s.orphans.lose(c.orphans, time.Now())
+	held, problem := s.orphans.judge(c, time.Now())
 	s.hold(held)
-	s.report(problem)
+	s.ask(problem)
 	s.reportMalformed()
 	if len(found.unlisted) > orphanLimit(c.live) { // no decision before it is known what to make of that
 		s.confirm(ctx, found)
@@ -141,16 +142,26 @@ func (s *sweeper) sweep(ctx context.Context, n int) error {
 	s.witness.records.Store(int64(c.live))
 	found := s.absorb(ctx, c, asked)
 	s.claim(c.claimed)
-	held, problem := s.orphans.judge(c)
+	held, problem := s.orphans.judge(c, time.Now())
 	s.goOn(held)
 	doomed := s.orphans.nominate(c, held != "" || s.witness.problem.Load() != nil, s.atSize)
-	s.observed.forget(s.cfg.Ledger, s.creates.underWay())
-	s.report(problem)
+	s.observed.forget(s.cfg.Ledger, s.creates.underWay(), time.Now())
+	s.ask(problem)
 	s.witness.remind()
 	s.reportMalformed()
 	s.removeOrphans(ctx, doomed)
 	s.confirm(ctx, found)
 	return nil
+}
+
+// ask asks a person what to make of the orphans, again in every sweep, and tells when
+// that is settled.
+func (s *sweeper) ask(problem *fleet.Problem) {
+	s.report(problem)
+	if s.asked && problem == nil {
+		s.solved(fleet.GroupKey{}, ReasonOrphans)
+	}
+	s.asked = problem != nil
 }
 
 // goOn lets passes run again, unless they are held.
@@ -211,7 +222,7 @@ func (s *sweeper) relist(ctx context.Context) error {
 	began := time.Now()
 	appeared, vanished, err := s.cfg.Ledger.Relist(ctx)
 	for _, id := range vanished {
-		s.orphans.lost[string(id)] = true
+		s.orphans.lost[string(id)] = began
 	}
 	if err != nil {
 		s.limit.Store(0)

@@ -103,6 +103,14 @@ func (t *term) fail(ctx context.Context, err error, key fleet.GroupKey, id fleet
 	}
 }
 
+// solved tells that a group, or with the zero key the shard, has no problem of a reason
+// any more.
+func (t *term) solved(key fleet.GroupKey, reason string) {
+	if t.cfg.Solved != nil {
+		t.cfg.Solved(key, reason)
+	}
+}
+
 // report tells of a problem; nil is none.
 func (t *term) report(p *fleet.Problem) {
 	if p != nil {
