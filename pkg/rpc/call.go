@@ -20,9 +20,8 @@ type call struct {
 	rule     Rule
 	from     net.Addr
 	conn     *peerConn
-	caller   pki.Caller
-	known    bool  // whether caller says something
-	answer   error // nil: it may go on
+	caller   *pki.Caller // nil: no certificate that says who
+	answer   error       // nil: it may go on
 	intake   *intake
 	admitted bool // to its handler
 	look     bool // memory does not know the caller: the store is to be asked
@@ -40,12 +39,12 @@ type callKey struct{}
 // behind, which a client may set to years.
 func (g *guard) tap(stream context.Context, info *tap.Info) (context.Context, error) {
 	c := &call{method: info.FullMethodName, unary: g.unary[info.FullMethodName], rule: g.config.Access[info.FullMethodName]}
-	ctx, cancel := g.deadline(stream, c)
+	ctx, cancel := g.bound(stream, c)
 	if p, ok := peer.FromContext(stream); ok {
 		c.from = p.Addr
-		if info, ok := p.AuthInfo.(peerInfo); ok {
+		if info, ok := p.AuthInfo.(*peerInfo); ok {
 			c.conn = info.conn
-			c.intake = g.newIntake(c, cancel)
+			c.intake = &intake{peers: g.peers, who: c.conn.who, over: make(chan struct{}), cancel: cancel}
 			c.conn.open(c.intake)
 		}
 	}
@@ -57,12 +56,9 @@ func (g *guard) tap(stream context.Context, info *tap.Info) (context.Context, er
 	if c.look {
 		c.asked, c.endLook = g.peers.beginLook(c.conn.who)
 	}
-	context.AfterFunc(stream, func() { // when the stream ends
-		cancel()
-		if c.endLook != nil {
-			c.endLook()
-		}
-	})
+	if c.endLook != nil {
+		context.AfterFunc(stream, c.endLook) // when the stream ends
+	}
 	return context.WithValue(ctx, callKey{}, c), nil
 }
 
@@ -77,21 +73,21 @@ func (g *guard) tooLate(c *call) {
 	}
 }
 
-func (g *guard) deadline(stream context.Context, c *call) (context.Context, context.CancelFunc) {
-	if c.unary {
-		return context.WithTimeout(stream, g.config.Limits.CallTimeout)
+// bound gives a call what ends it before its stream does. A call that is over its
+// share ends by the guard's answer where the guard waits for its message; what
+// reads messages on and on is cut off. The context ends with the stream's in any
+// case.
+func (g *guard) bound(stream context.Context, c *call) (ctx context.Context, cutOff context.CancelFunc) {
+	switch {
+	case g.clientStream[c.method]:
+		return context.WithCancel(stream)
+	case c.unary:
+		ctx, cancel := context.WithTimeout(stream, g.config.Limits.CallTimeout)
+		context.AfterFunc(stream, cancel)
+		return ctx, nil
+	default:
+		return stream, nil
 	}
-	return context.WithCancel(stream)
-}
-
-// newIntake counts a stream's bytes. A call that is over its share ends by the
-// guard's answer where the guard waits for its message; what reads messages on
-// and on is cut off.
-func (g *guard) newIntake(c *call, cancel context.CancelFunc) *intake {
-	if !g.clientStream[c.method] {
-		cancel = func() {}
-	}
-	return &intake{peers: g.peers, who: c.conn.who, over: make(chan struct{}), cancel: cancel}
 }
 
 // decide asks in this order: whether this server leads, who calls, how often,
@@ -106,18 +102,18 @@ func (g *guard) decide(c *call) error {
 	if err := g.authenticate(c); err != nil {
 		return err
 	}
-	if !c.known {
+	if c.caller == nil {
 		if err := g.limiter.allow(c.from); err != nil {
 			return err
 		}
 	}
-	if err := authorize(c.rule.Who, c.caller, c.known, c.method); err != nil {
+	if err := authorize(c.rule.Who, c.caller, c.method); err != nil {
 		return err
 	}
-	if !c.known || c.rule.Who == Anyone || g.config.Judge == nil {
+	if c.caller == nil || c.rule.Who == Anyone || g.config.Judge == nil {
 		return nil
 	}
-	verdict, ok := g.config.Judge.Known(c.caller)
+	verdict, ok := g.config.Judge.Known(*c.caller)
 	c.look = !ok
 	if !ok {
 		return nil
@@ -140,6 +136,6 @@ func (g *guard) authenticate(c *call) error {
 		return Unauthenticated.Errorf("the client certificate expired at %s, while its connection was open: connect again with a new one",
 			c.conn.caller.NotAfter.UTC().Format(time.RFC3339))
 	}
-	c.caller, c.known = c.conn.caller, true
+	c.caller = &c.conn.caller
 	return nil
 }

@@ -36,7 +36,7 @@ func (c peerCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.Au
 		return nil, nil, err
 	}
 	p := newPeerConn(conn, c.peers, tlsInfo, c.cluster)
-	return p, peerInfo{TLSInfo: tlsInfo, conn: p}, nil
+	return p, &peerInfo{CommonAuthInfo: tlsInfo.CommonAuthInfo, conn: p}, nil
 }
 
 // Clone implements credentials.TransportCredentials.
@@ -59,9 +59,12 @@ const maxFlood = 5000
 
 // peerInfo is what the calls of a connection know of it.
 type peerInfo struct {
-	credentials.TLSInfo
+	credentials.CommonAuthInfo
 	conn *peerConn
 }
+
+// AuthType implements credentials.AuthInfo.
+func (*peerInfo) AuthType() string { return "tls" }
 
 // peerConn is a connection after its handshake. What is read from it passes by
 // here first, so that its bytes are counted before they take memory, and so that

@@ -71,8 +71,8 @@ func (g *guard) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, 
 		return err
 	}
 	c.admitted = true
-	if c.known {
-		ctx = WithCaller(ctx, c.caller)
+	if c.caller != nil {
+		ctx = context.WithValue(ctx, callerKey{}, c.caller)
 	}
 	return handler(srv, &servedStream{ServerStream: ss, ctx: ctx, guard: g, call: c})
 }
@@ -88,16 +88,16 @@ func (g *guard) admit(ctx context.Context, c *call) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if verdict, ok := g.config.Judge.Known(c.caller); ok {
+		if verdict, ok := g.config.Judge.Known(*c.caller); ok {
 			return judged(c.caller, verdict)
 		}
-		return judged(c.caller, g.config.Judge.Look(ctx, c.caller))
+		return judged(c.caller, g.config.Judge.Look(ctx, *c.caller))
 	}
 	defer c.endLook()
-	return judged(c.caller, g.config.Judge.Look(ctx, c.caller))
+	return judged(c.caller, g.config.Judge.Look(ctx, *c.caller))
 }
 
-func judged(caller pki.Caller, verdict error) error {
+func judged(caller *pki.Caller, verdict error) error {
 	if verdict == nil {
 		return nil
 	}
@@ -126,13 +126,13 @@ func (g *guard) finish(ctx context.Context, c *call, panicked any, err error) er
 	return answer
 }
 
-func authorize(who Who, caller pki.Caller, known bool, method string) error {
+func authorize(who Who, caller *pki.Caller, method string) error {
 	switch {
 	case who == Nobody:
 		return Unimplemented.Errorf("%.120s is not served here", method)
 	case who == Anyone:
 		return nil
-	case !known:
+	case caller == nil:
 		return Unauthenticated.Errorf("%s needs a client certificate of role %s: none was given", method, who)
 	case who == Agent && caller.Role == pki.RoleAgent, who == Operator && caller.Role == pki.RoleOperator:
 		return nil
@@ -146,11 +146,14 @@ type callerKey struct{}
 // CallerFrom returns who makes the call that ctx belongs to; not ok on a method
 // that anyone may call without a certificate.
 func CallerFrom(ctx context.Context) (caller pki.Caller, ok bool) {
-	caller, ok = ctx.Value(callerKey{}).(pki.Caller)
-	return caller, ok
+	c, ok := ctx.Value(callerKey{}).(*pki.Caller)
+	if !ok {
+		return pki.Caller{}, false
+	}
+	return *c, true
 }
 
 // WithCaller returns a context as the handler of a call of this caller gets it.
 func WithCaller(ctx context.Context, caller pki.Caller) context.Context {
-	return context.WithValue(ctx, callerKey{}, caller)
+	return context.WithValue(ctx, callerKey{}, &caller)
 }

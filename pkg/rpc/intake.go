@@ -23,7 +23,8 @@ const frameOverhead = 128
 type intake struct {
 	peers *peers
 	who   identity
-	// over closes, and cancel is called, when the stream holds more than it may.
+	// over closes, and cancel is called if there is one, when the stream holds more
+	// than it may.
 	over   chan struct{}
 	cancel context.CancelFunc
 
@@ -68,7 +69,9 @@ func (s *intake) take(length int) {
 	if !s.isOver && s.held > s.passes() && (h.held > p.limits.MaxHeld || p.held > p.limits.MaxHeldByAll) {
 		s.isOver = true
 		close(s.over)
-		s.cancel()
+		if s.cancel != nil {
+			s.cancel()
+		}
 	}
 }
 

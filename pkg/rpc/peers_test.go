@@ -369,8 +369,8 @@ func TestTinyFrames(t *testing.T) {
 	if got := response.Header.Get("Grpc-Status"); got != "1" && got != "8" { // cut off
 		t.Errorf("grpc-status %q, want that the stream is cut off", got)
 	}
-	if n := tiny.sent.Load(); n > 8<<10 {
-		t.Errorf("%d frames of one byte were taken", n)
+	if n := tiny.sent.Load(); n > 30<<10 { // about a thousand are held; the others were on their way
+		t.Errorf("%d frames of one byte were sent", n)
 	}
 }
 

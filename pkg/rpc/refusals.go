@@ -42,7 +42,7 @@ func (c *call) refused(code codes.Code) bool {
 		// An open stream that ends so is of an instance that has just been removed.
 		return !c.admitted || c.unary
 	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition:
-		return !c.known
+		return c.caller == nil
 	default:
 		return false
 	}

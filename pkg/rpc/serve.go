@@ -189,6 +189,6 @@ func (c measuringCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		return errors.New("read a message that nobody asked for")
 	}
 	m.length = data.Len()
-	m.err = c.CodecV2.Unmarshal(data, m.message)
+	m.err = Aside(func() error { return c.CodecV2.Unmarshal(data, m.message) })
 	return nil
 }

@@ -124,5 +124,6 @@ func options(c ServerConfig, g *guard) []grpc.ServerOption {
 		}),
 		grpc.ReadBufferSize(readBuffer),
 		grpc.WriteBufferSize(writeBuffer),
+		grpc.HeaderTableSize(0), // to remember headers pays for connections that make many calls
 	}
 }

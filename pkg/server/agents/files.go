@@ -75,23 +75,25 @@ type ending interface {
 // delivery is done with it. Whatever is being sent then fails, because the end of
 // a handler ends its stream.
 func (s *Service) hold(ctx context.Context, open func(Files, fleet.InstanceID) (ending, func())) error {
-	shard, id, err := s.open(ctx)
-	if err != nil {
+	var in entered
+	var me ending
+	var done func()
+	if err := rpc.Aside(func() (err error) {
+		if in, err = s.enter(ctx); err == nil {
+			me, done = open(in.shard.Files(), in.id)
+		}
+		return err
+	}); err != nil {
 		return err
 	}
-	c := s.cuts.join(id)
-	defer s.cuts.leave(id, c)
-	if shard.Gone(id) {
-		return errRemoved()
-	}
-	me, done := open(shard.Files(), id)
+	defer s.leave(in)
 	defer done()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-shard.Done():
+	case <-in.shard.Done():
 		return s.moved()
-	case <-c.done:
+	case <-in.cut.done:
 		return errRemoved()
 	case <-me.Ended():
 		return endedBy(me.Err())

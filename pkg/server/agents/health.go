@@ -13,31 +13,32 @@ import (
 
 // ReportHealth takes an agent's reports until the stream ends.
 func (s *Service) ReportHealth(stream nstancev1.AgentService_ReportHealthServer) error {
-	shard, id, err := s.open(stream.Context())
-	if err != nil {
+	var in entered
+	var me *session
+	if err := rpc.Aside(func() (err error) {
+		if in, err = s.enter(stream.Context()); err == nil {
+			me = s.sessions.begin(in.id, in.shard)
+		}
+		return err
+	}); err != nil {
 		return err
 	}
-	c := s.cuts.join(id)
-	defer s.cuts.leave(id, c)
-	if shard.Gone(id) { // since the certificate was judged; from here on Cut finds us
-		return errRemoved()
-	}
-	me := s.sessions.begin(id, shard)
-	defer func() { s.sessions.end(id, me, s.cfg.Now()) }()
+	defer s.leave(in)
+	defer func() { s.sessions.end(in.id, me, s.cfg.Now()) }()
 
 	ended := make(chan error, 1)
-	go func() { ended <- s.receive(stream, id, me) }()
+	go func() { ended <- s.receive(stream, in.id, me) }()
 	select {
 	case err := <-ended:
 		if err != nil {
 			return err
 		}
 		return stream.SendAndClose(&nstancev1.ReportHealthResponse{})
-	case <-shard.Done():
+	case <-in.shard.Done():
 		return s.moved()
 	case <-me.replaced:
 		return rpc.Conflict.Errorf("a newer health stream of this instance took over")
-	case <-c.done:
+	case <-in.cut.done:
 		return errRemoved()
 	}
 }
@@ -54,13 +55,20 @@ func (s *Service) receive(stream nstancev1.AgentService_ReportHealthServer, id f
 		if err != nil {
 			return err
 		}
-		r := report(m, s.cfg.Now())
-		if told.takes(r) {
-			s.sessions.report(id, me, r)
+		if err := rpc.Aside(func() error { s.hear(id, me, m, &told, files); return nil }); err != nil {
+			return err
 		}
-		if files.takes(m, r.At) {
-			s.sessions.reportFiles(id, me, filesReport(m))
-		}
+	}
+}
+
+// hear passes one report on.
+func (s *Service) hear(id fleet.InstanceID, me *session, m *nstancev1.ReportHealthRequest, told *limiter, files *filesLimiter) {
+	r := report(m, s.cfg.Now())
+	if told.takes(r) {
+		s.sessions.report(id, me, r)
+	}
+	if files.takes(m, r.At) {
+		s.sessions.reportFiles(id, me, filesReport(m))
 	}
 }
 

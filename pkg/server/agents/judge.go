@@ -32,8 +32,8 @@ func (j *Judge) Known(caller pki.Caller) (verdict error, ok bool) {
 	if err != nil {
 		return rpc.CertificateRevoked.Errorf("the certificate names no instance: %w", err), true
 	}
-	if i, ok := j.ledger.Get(id); ok {
-		return verdictOn(i, caller), true
+	if tenant, phase, ok := j.ledger.Standing(id); ok {
+		return verdictOn(id, tenant, phase, caller), true
 	}
 	if j.absent.has(recordKey{caller.Tenant, id}) {
 		return rpc.CertificateRevoked.Errorf("there is no instance %s", id), true
@@ -52,16 +52,17 @@ func (j *Judge) Look(ctx context.Context, caller pki.Caller) error {
 	case err != nil:
 		return rpc.Unavailable.Errorf("look up instance %s: %w", id, err)
 	default:
-		return verdictOn(i, caller)
+		return verdictOn(id, i.Tenant, i.Phase, caller)
 	}
 }
 
-func verdictOn(i fleet.Instance, caller pki.Caller) error {
+// verdictOn judges a caller by the record of its instance.
+func verdictOn(id fleet.InstanceID, tenant string, phase fleet.Phase, caller pki.Caller) error {
 	switch {
-	case i.Tenant != caller.Tenant:
-		return rpc.CertificateRevoked.Errorf("there is no instance %s", i.ID)
-	case i.Phase.Ending():
-		return rpc.CertificateRevoked.Errorf("instance %s is %s", i.ID, i.Phase)
+	case tenant != caller.Tenant:
+		return rpc.CertificateRevoked.Errorf("there is no instance %s", id)
+	case phase.Ending():
+		return rpc.CertificateRevoked.Errorf("instance %s is %s", id, phase)
 	default:
 		return nil
 	}

@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -30,8 +31,9 @@ type negativeCache struct {
 	now   func() time.Time
 	reads singleflight.Group
 
-	mu    sync.Mutex
-	until map[recordKey]time.Time
+	mu     sync.Mutex
+	until  map[recordKey]time.Time
+	tidyAt time.Time // when what is over is dropped next
 }
 
 type recordKey struct {
@@ -81,12 +83,9 @@ func (c *negativeCache) add(key recordKey) {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.until) >= maxAbsent {
-		for other, until := range c.until {
-			if !now.Before(until) {
-				delete(c.until, other)
-			}
-		}
+	if len(c.until) >= maxAbsent || !now.Before(c.tidyAt) {
+		maps.DeleteFunc(c.until, func(_ recordKey, until time.Time) bool { return !now.Before(until) })
+		c.tidyAt = now.Add(absentFor)
 	}
 	for other := range c.until {
 		if len(c.until) < maxAbsent {

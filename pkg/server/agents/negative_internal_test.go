@@ -115,3 +115,20 @@ func TestNegativeCacheIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestAbsentAreForgotten: of ten thousand that are gone only those of the last minute
+// are remembered.
+func TestAbsentAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, a := &slowStore{err: ledger.ErrNotFound}, newNegativeCache(time.Now)
+		for n := range 10_000 {
+			_, _ = a.fetch(t.Context(), "default", fleet.InstanceID(fmt.Sprint(n)), store.fetch)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(2 * absentFor)
+		_, _ = a.fetch(t.Context(), "default", "last", store.fetch)
+		if n := len(a.until); n != 1 {
+			t.Errorf("%d are remembered, want the last one", n)
+		}
+	})
+}

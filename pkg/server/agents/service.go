@@ -81,6 +81,29 @@ func (s *Service) open(ctx context.Context) (Shard, fleet.InstanceID, error) {
 	return shard, id, nil
 }
 
+// entered is a stream that was let in.
+type entered struct {
+	shard Shard
+	id    fleet.InstanceID
+	cut   *cut
+}
+
+// enter lets a stream in, for leave to be called at its end.
+func (s *Service) enter(ctx context.Context) (entered, error) {
+	shard, id, err := s.open(ctx)
+	if err != nil {
+		return entered{}, err
+	}
+	in := entered{shard, id, s.cuts.join(id)}
+	if shard.Gone(id) { // since the certificate was judged; from here on Cut finds us
+		s.leave(in)
+		return entered{}, errRemoved()
+	}
+	return in, nil
+}
+
+func (s *Service) leave(in entered) { s.cuts.leave(in.id, in.cut) }
+
 // errRemoved ends the streams of an instance that is on its way out.
 func errRemoved() error {
 	return rpc.CertificateRevoked.Errorf("the instance is being removed")

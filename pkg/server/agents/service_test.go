@@ -95,7 +95,9 @@ type stream struct {
 	in     chan *nstancev1.ReportHealthRequest // closed: the agent closed the stream
 }
 
-func newStream() *stream {
+func newStream() *stream { return newStreamOf(id) }
+
+func newStreamOf(id fleet.InstanceID) *stream {
 	ctx, cancel := context.WithCancel(rpc.WithCaller(context.Background(), pki.Caller{Role: pki.RoleAgent, Tenant: "default", ID: string(id)}))
 	return &stream{ctx: ctx, cancel: cancel, in: make(chan *nstancev1.ReportHealthRequest)}
 }

@@ -53,8 +53,8 @@ type agentShard struct {
 
 // Gone implements agents.Shard.
 func (s agentShard) Gone(id fleet.InstanceID) bool {
-	i, ok := s.term.records.Get(id)
-	return ok && i.Phase.Ending()
+	_, phase, ok := s.term.records.Standing(id)
+	return ok && phase.Ending()
 }
 
 // Files implements agents.Shard.

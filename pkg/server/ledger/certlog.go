@@ -29,11 +29,11 @@ type CertificateBatch struct {
 // timestamp sorts by time and has no dot, which divides the parts of a key.
 const timestamp = "20060102T150405"
 
-// certlogKey is "certlog/{shard}/{tenant}.{timestamp}.{id}.json".
-func (l *Ledger) certlogKey(b CertificateBatch) string {
+// key is "certlog/{shard}/{tenant}.{timestamp}.{id}.json".
+func (b CertificateBatch) key(shard string) string {
 	at := b.IssuedAt.UTC()
 	return fmt.Sprintf("certlog/%s/%s.%s%09dZ.%s%s",
-		l.cfg.Shard, b.Tenant, at.Format(timestamp), at.Nanosecond(), b.Instance.StorageKey(), suffix)
+		shard, b.Tenant, at.Format(timestamp), at.Nanosecond(), b.Instance.StorageKey(), suffix)
 }
 
 // LogCertificates appends a batch to the log of issued certificates, which is
@@ -62,7 +62,7 @@ func (l *Ledger) logCertificates(ctx context.Context, b CertificateBatch) error 
 		if err != nil {
 			return fmt.Errorf("encode: %w", err)
 		}
-		_, err = object.Settle(ctx, l.cfg.Store, l.certlogKey(b), body, object.IfAbsent())
+		_, err = object.Settle(ctx, l.cfg.Store, b.key(l.cfg.Shard), body, object.IfAbsent())
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}

@@ -143,6 +143,17 @@ func (l *Ledger) Get(id fleet.InstanceID) (fleet.Instance, bool) {
 	return e.instance, ok
 }
 
+// Standing returns whose an instance is and where in its life. It is for callers
+// that have no stack to spare for a whole record.
+func (l *Ledger) Standing(id fleet.InstanceID) (tenant string, phase fleet.Phase, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if _, ok := l.entries[id]; !ok {
+		return "", "", false
+	}
+	return l.entries[id].instance.Tenant, l.entries[id].instance.Phase, true
+}
+
 // HighestEpoch returns the highest epoch found in any record, in the dynamic
 // groups as last seen, and in malformed objects as far as it can be read: a
 // leader of this shard must be of a later one if its election record is lost.

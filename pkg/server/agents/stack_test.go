@@ -1,0 +1,105 @@
+package agents_test
+
+import (
+	"crypto/rand"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/agents"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// deepShard needs so many KiB of stack for what it is told.
+type deepShard struct {
+	*shard
+	kib     int
+	reports sync.WaitGroup
+}
+
+func (s *deepShard) AgentConnected(fleet.InstanceID)               { deep(s.kib) }
+func (s *deepShard) AgentReport(fleet.InstanceID, fleet.Report)    { deep(s.kib); s.reports.Done() }
+func (s *deepShard) AgentDisconnected(fleet.InstanceID, time.Time) {}
+
+// deep needs so many KiB of stack.
+//
+//go:noinline
+func deep(kib int) byte {
+	var frame [1 << 10]byte
+	frame[kib] = byte(kib)
+	if kib > 0 {
+		return deep(kib-1) + frame[kib]
+	}
+	return frame[0]
+}
+
+// below calls f with stack in use, as gRPC has when it calls a handler: enough for
+// a stack that has grown not to shrink again.
+//
+//go:noinline
+func below(f func()) byte {
+	var frame [900]byte
+	f()
+	return frame[len(frame)-1]
+}
+
+// TestStreamsKeepNoStack: what a stream begins with, and what follows from a
+// report, leave no stack behind that the stream keeps while it waits.
+func TestStreamsKeepNoStack(t *testing.T) {
+	shallow, deep := stackOfStream(t, 0), stackOfStream(t, 16)
+	t.Logf("%d and %d bytes of stack for each stream", shallow, deep)
+	if most := shallow + 2<<10; deep > most {
+		t.Errorf("a stream that waits keeps %d bytes of stack, want about the %d of one that never needed more", deep, shallow)
+	}
+}
+
+// stackOfStream is what one of many streams keeps that have reported to a shard
+// which needs so many KiB.
+func stackOfStream(t *testing.T, kib int) int {
+	t.Helper()
+	const streams = 300
+	sh := &deepShard{shard: newShard(), kib: kib}
+	service := agents.New(agents.Config{Shard: func() (agents.Shard, error) { return sh, nil }, Now: time.Now})
+	all := make([]*stream, streams)
+	before := stacks()
+	var served sync.WaitGroup
+	sh.reports.Add(streams)
+	for n := range all {
+		s := newStreamOf(numbered(t, n))
+		all[n] = s
+		served.Go(func() { below(func() { _ = serve(service, s) }) })
+	}
+	for _, s := range all {
+		s.in <- &nstancev1.ReportHealthRequest{}
+	}
+	sh.reports.Wait()
+	each := (stacks() - before) / streams
+	for _, s := range all {
+		close(s.in)
+	}
+	served.Wait()
+	return each
+}
+
+// stacks is what all goroutines' stacks take once they have shrunk.
+func stacks() int {
+	for range 8 { // by half each time
+		runtime.GC()
+	}
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/stacks:bytes"}}
+	metrics.Read(sample)
+	return int(sample[0].Value.Uint64())
+}
+
+// numbered is the id of an instance.
+func numbered(t *testing.T, n int) fleet.InstanceID {
+	t.Helper()
+	made, err := fleet.NewID("knd", time.UnixMilli(int64(n)), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
