@@ -34,6 +34,7 @@ func rooms() map[string][]string {
 		"pkg/retry":            {},
 		"pkg/server/broadcast": {},
 		"pkg/files":            {},
+		"pkg/garbage":          {},
 
 		"pkg/config":          {"pkg/files", "pkg/fleet", "pkg/record"},
 		"pkg/server/plan":     {"pkg/fleet"},
@@ -84,7 +85,7 @@ func rooms() map[string][]string {
 		"pkg/dev/s3":    {"pkg/object"},
 		"pkg/dev/stack": {"pkg/config", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/retry"},
 
-		"cmd/nstance-server": {"pkg/server"},
+		"cmd/nstance-server": {"pkg/garbage", "pkg/server"},
 		"cmd/nstance-agent":  {"pkg/agent", "pkg/retry", "pkg/rpc"},
 		"cmd/nstance-admin":  {"pkg/admin/cli"},
 		"cmd/dev":            {"pkg/dev/stack"},

@@ -8,10 +8,10 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
+	"github.com/nstance/nstance/pkg/garbage"
 	"github.com/nstance/nstance/pkg/server"
 	"github.com/spf13/cobra"
 )
@@ -20,12 +20,9 @@ import (
 var version = "dev"
 
 func main() {
-	// Thousands of connected agents are much memory that lives long and little
-	// garbage: collecting earlier costs next to nothing and keeps the heap from
-	// growing to twice what lives, as it does after all of them came at once.
-	debug.SetGCPercent(50)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	go garbage.Govern(ctx)
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "nstance-server:", err)
 		os.Exit(1)
