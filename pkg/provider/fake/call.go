@@ -62,7 +62,9 @@ func (w *World) begin(p *Provider, r request) *flight {
 	w.log(&c)
 	draw := w.dice.draw(r.op, r.ref)
 	f.takes = r.takes.draw(draw)
-	f.fault = w.strike(r.op, draw)
+	if f.fault = w.strike(r.op, draw); f.fault.Err == nil && !f.fault.Hang {
+		f.fault.Err = w.refuse(r.op, c.Start)
+	}
 	f.takes += f.fault.Delay
 	f.due = c.Start.Add(f.takes)
 	f.lands = r.mutates && draw.Float64() < w.cfg.LandsAfterCancel

@@ -75,7 +75,8 @@ type Config struct {
 	// and there is no provider.ArgsChecker.
 	CheckArgs func(provider.Spec) error
 
-	Chances []Chance // random faults; the first that strikes wins
+	Chances   []Chance   // random faults; the first that strikes wins
+	Throttles []Throttle // see World.Throttle for others
 
 	// OnCall, when set, is told of every call as it starts, after the guard
 	// permitted it. It must not call back into the World.
@@ -86,6 +87,7 @@ type Config struct {
 type World struct {
 	cfg Config
 	*faults
+	*throttles
 	*callLog
 
 	mu       sync.Mutex
@@ -105,9 +107,11 @@ type World struct {
 // New makes an empty world.
 func New(cfg Config) *World {
 	w := &World{
-		cfg:      cfg,
-		faults:   &faults{chances: cfg.Chances, scripted: map[Op][]Fault{}},
-		callLog:  &callLog{},
+		cfg:       cfg,
+		faults:    &faults{chances: cfg.Chances, scripted: map[Op][]Fault{}},
+		throttles: &throttles{},
+		callLog:   &callLog{},
+
 		shelves:  map[provider.Scope]*shelf{},
 		byName:   map[string]*row{},
 		used:     map[string]int{},
@@ -119,6 +123,7 @@ func New(cfg Config) *World {
 
 		anyTargets: cfg.Targets == nil,
 	}
+	w.Throttle(cfg.Throttles...)
 	for _, target := range cfg.Targets {
 		w.targets[target] = map[string]bool{}
 	}
