@@ -26,6 +26,7 @@ type Group struct {
 	Template     string         `json:"template"`
 	InstanceType string         `json:"instance_type"`
 	SubnetPool   string         `json:"subnet_pool"`
+	MaxSurge     string         `json:"max_surge"`
 	Vars         map[string]any `json:"vars,omitempty"`
 	Capacity     *Capacity      `json:"capacity,omitempty"`
 	IsStatic     bool           `json:"is_static"`
@@ -65,7 +66,7 @@ func group(shard string, g *nstancev1.GroupStatus) Group {
 		Shard: shard, Key: g.GetKey(), Tenant: g.GetTenant(),
 		Size: g.GetSize(), ActualSize: g.GetActualSize(), PendingSize: g.GetPendingSize(), DrainingSize: g.GetDrainingSize(),
 		UpToDateSize: g.GetUpToDateSize(), StaticSize: g.GetStaticSize(),
-		Template: g.GetTemplate(), InstanceType: g.GetInstanceType(), SubnetPool: g.GetSubnetPool(),
+		Template: g.GetTemplate(), InstanceType: g.GetInstanceType(), SubnetPool: g.GetSubnetPool(), MaxSurge: g.GetMaxSurge(),
 		Vars: g.GetVars().AsMap(), IsStatic: g.GetIsStatic(), ETag: g.GetEtag(),
 		ProviderIDs: append([]string{}, g.GetProviderIds()...), Instances: []GroupInstance{}, Conditions: []Condition{},
 	}
@@ -126,6 +127,7 @@ type Change struct {
 	Template     *string
 	InstanceType *string
 	SubnetPool   *string
+	MaxSurge     *string // a count or a share of the size; empty: what the static config says
 	Vars         map[string]any
 	Remove       []string // instance ids that leave for this size
 	IfETag       *string  // that the group must have; empty: there must be none
@@ -137,7 +139,8 @@ type Change struct {
 func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, change Change) ([]Group, error) {
 	req := &nstancev1.UpsertGroupRequest{
 		Key: change.Key, Size: change.Size, Template: change.Template,
-		InstanceType: change.InstanceType, SubnetPool: change.SubnetPool, Remove: change.Remove, IfEtag: change.IfETag,
+		InstanceType: change.InstanceType, SubnetPool: change.SubnetPool, MaxSurge: change.MaxSurge,
+		Remove: change.Remove, IfEtag: change.IfETag,
 	}
 	if change.Vars != nil {
 		vars, err := structpb.NewStruct(change.Vars)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/tailscale/hujson"
+
+	"github.com/nstance/nstance/pkg/fleet"
 )
 
 // decoder fills typed values from a syntax tree. It goes on after a mistake, so
@@ -167,8 +169,12 @@ func (d *decoder) duplicate(path string, offset int) {
 
 func (d *decoder) fromText(path string, v hujson.Value, into encoding.TextUnmarshaler) {
 	literal, _ := v.Value.(hujson.Literal)
-	if literal.Kind() != '"' {
-		d.mismatch(path, v, "a string: "+strings.TrimPrefix(errDuration.Error(), "want "))
+	want, isNumber := errDuration, false
+	if _, ok := into.(*fleet.Surge); ok {
+		want, isNumber = fleet.ErrSurge, literal.Kind() == '0' // a count may be written as it is
+	}
+	if literal.Kind() != '"' && !isNumber {
+		d.mismatch(path, v, "a string: "+strings.TrimPrefix(want.Error(), "want "))
 		return
 	}
 	if err := into.UnmarshalText([]byte(literal.String())); err != nil {

@@ -56,6 +56,7 @@ func (d defaulter) server(s *Server) {
 	setDefault(d, "server.create_rate.per_second", &s.CreateRate.PerSecond, 10)
 	setDefault(d, "server.create_rate.burst", &s.CreateRate.Burst, 20)
 	setDefault(d, "server.create_rate.concurrency", &s.CreateRate.Concurrency, 16)
+	setDefault(d, "server.rotation.max_surge", &s.Rotation.MaxSurge, fleet.Surge{Percent: 10})
 	setDefault(d, "server.health.missed_reports", &s.Health.MissedReports, 3)
 }
 
@@ -77,6 +78,8 @@ func (d defaulter) durations(s *Server) {
 		"garbage_collection.interval":                 {&s.GarbageCollection.Interval, 2 * time.Minute},
 		"garbage_collection.registration_timeout":     {&s.GarbageCollection.RegistrationTimeout, 5 * time.Minute},
 		"garbage_collection.deleted_record_retention": {&s.GarbageCollection.DeletedRecordRetention, 30 * time.Minute},
+		"create_backoff.settle":                       {&s.CreateBackoff.Settle, 2 * time.Minute},
+		"create_backoff.max":                          {&s.CreateBackoff.Max, 5 * time.Minute},
 		"on_demand.create_timeout":                    {&s.OnDemand.CreateTimeout, 10 * time.Minute},
 	} {
 		setDefault(d, "server."+path, def.field, Duration(def.value))

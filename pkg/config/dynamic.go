@@ -48,6 +48,7 @@ type Entry struct {
 	Vars          map[string]any     `json:"vars,omitempty"`
 	LoadBalancers []string           `json:"load_balancers,omitempty"`
 	DrainTimeout  *Duration          `json:"drain_timeout,omitempty"`
+	Rotation      *Rotation          `json:"rotation,omitempty"`
 	Leaving       []fleet.InstanceID `json:"leaving,omitempty"` // sorted, each once
 	Removed       bool               `json:"removed,omitempty"` // scale to zero, then forget
 	// Revision rises with every change that is asked for; 0 before there was one,

@@ -15,7 +15,7 @@ import (
 var (
 	// ErrRestricted: static config names the group, and the field can only be
 	// changed there.
-	ErrRestricted = errors.New("set by static config: only size, instance_type and vars of this group can be changed here")
+	ErrRestricted = errors.New("set by static config: only size, instance_type, vars and max_surge of this group can be changed here")
 	// ErrNoGroup: there is no such group. A change that names a template makes it.
 	ErrNoGroup = errors.New("no such group")
 	// ErrRemoved: the group is being deleted. Naming a template makes it anew.
@@ -23,14 +23,15 @@ var (
 )
 
 // Change is one edit of a group. Fields that are nil stay as they are. An empty
-// InstanceType or SubnetPool, and empty Vars, fall back to what static config
-// and template say.
+// InstanceType or SubnetPool, empty Vars, and a zero MaxSurge fall back to what
+// static config and template say.
 type Change struct {
 	Template     *string
 	Size         *int // the new absolute size
 	InstanceType *string
 	SubnetPool   *string
-	Vars         map[string]any     // all overrides, in place of the earlier ones
+	Vars         map[string]any // all overrides, in place of the earlier ones
+	MaxSurge     *fleet.Surge
 	Remove       []fleet.InstanceID // who leaves for the new size; needs Size
 }
 
@@ -164,7 +165,8 @@ func (s *Shard) restricted(static Group, e Entry) Problems {
 // narrowed keeps what a group that static config names can be given here.
 func (e Entry) narrowed() Entry {
 	return Entry{
-		Size: e.Size, InstanceType: e.InstanceType, Vars: e.Vars, Leaving: e.Leaving, Revision: e.Revision, unknown: e.unknown,
+		Size: e.Size, InstanceType: e.InstanceType, Vars: e.Vars, Rotation: e.Rotation, Leaving: e.Leaving, Revision: e.Revision,
+		unknown: e.unknown,
 	}
 }
 
@@ -180,6 +182,11 @@ func (d Dynamic) Upsert(key fleet.GroupKey, c Change) (Dynamic, error) {
 	set(&entry.Size, c.Size)
 	set(&entry.InstanceType, c.InstanceType)
 	set(&entry.SubnetPool, c.SubnetPool)
+	if c.MaxSurge != nil {
+		if entry.Rotation = (&Rotation{MaxSurge: *c.MaxSurge}); *c.MaxSurge == (fleet.Surge{}) {
+			entry.Rotation = nil
+		}
+	}
 	if c.Vars != nil {
 		vars, err := normalizeMap(c.Vars)
 		if err != nil {
@@ -298,6 +305,9 @@ func (e Entry) outliving(static Group) Entry {
 		set(&e.InstanceType, &static.InstanceType)
 	}
 	set(&e.DrainTimeout, static.DrainTimeout)
+	if e.Rotation == nil {
+		set(&e.Rotation, static.Rotation)
+	}
 	e.LoadBalancers = slices.Clone(static.LoadBalancers)
 	if static.Args != nil {
 		e.Args = Merge(static.Args)

@@ -155,6 +155,12 @@ func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Pr
 	if g.DrainTimeout != nil {
 		out.DrainTimeout = g.DrainTimeout.Std()
 	}
+	for _, rotation := range []*Rotation{entry.Rotation, g.Rotation, template.Rotation} {
+		if rotation != nil {
+			out.MaxSurge = rotation.MaxSurge
+			break
+		}
+	}
 	for _, userdata := range []*fleet.Userdata{template.Userdata, s.Defaults.Userdata} {
 		if userdata != nil {
 			out.Userdata = *userdata

@@ -1,5 +1,7 @@
 package config
 
+import "github.com/nstance/nstance/pkg/fleet"
+
 // Server is how a shard's servers run. What changes under Provider and Bind
 // takes effect at a restart only.
 type Server struct {
@@ -13,6 +15,8 @@ type Server struct {
 	RequestTimeout       Duration            `json:"request_timeout"`
 	ShutdownTimeout      Duration            `json:"shutdown_timeout"`
 	CreateRate           CreateRate          `json:"create_rate"`
+	CreateBackoff        CreateBackoff       `json:"create_backoff"`
+	Rotation             Rotation            `json:"rotation"` // of the whole shard
 	Health               Health              `json:"health"`
 	DefaultDrainTimeout  Duration            `json:"default_drain_timeout"` // 0: delete at once
 	ImageRefreshInterval Duration            `json:"image_refresh_interval"`
@@ -76,6 +80,20 @@ type CreateRate struct {
 	PerSecond   float64 `json:"per_second"` // 0: unlimited
 	Burst       int     `json:"burst"`
 	Concurrency int     `json:"concurrency"`
+}
+
+// CreateBackoff is how a group is slowed down whose creates fail. Settle is how long
+// an instance lives, registered, until its create counts as a success; Max is the
+// longest wait between two attempts.
+type CreateBackoff struct {
+	Settle Duration `json:"settle"`
+	Max    Duration `json:"max"`
+}
+
+// Rotation bounds how many instances there are beyond the size while those that
+// work are replaced.
+type Rotation struct {
+	MaxSurge fleet.Surge `json:"max_surge"`
 }
 
 // Health says when silence is a sign of illness.

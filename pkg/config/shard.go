@@ -104,8 +104,9 @@ type Defaults struct {
 // default one as a whole.
 type Template struct {
 	Kind         string                `json:"kind"`
-	Arch         string                `json:"arch"`           // amd64 | arm64
-	Size         *int                  `json:"size,omitempty"` // of groups that don't say
+	Arch         string                `json:"arch"`               // amd64 | arm64
+	Size         *int                  `json:"size,omitempty"`     // of groups that don't say
+	Rotation     *Rotation             `json:"rotation,omitempty"` // the same
 	InstanceType string                `json:"instance_type,omitempty"`
 	SubnetPool   string                `json:"subnet_pool,omitempty"`
 	Args         map[string]any        `json:"args,omitempty"`
@@ -124,6 +125,7 @@ type Group struct {
 	Vars          map[string]any `json:"vars,omitempty"`
 	LoadBalancers []string       `json:"load_balancers,omitempty"`
 	DrainTimeout  *Duration      `json:"drain_timeout,omitempty"` // 0: delete at once
+	Rotation      *Rotation      `json:"rotation,omitempty"`
 }
 
 // HasTenant reports whether the shard serves the tenant.

@@ -78,6 +78,8 @@ func (v *validator) server() {
 	between(&v.findings, "server.create_rate.per_second", s.CreateRate.PerSecond, 0, 10_000)
 	between(&v.findings, "server.create_rate.burst", s.CreateRate.Burst, 1, 10_000)
 	between(&v.findings, "server.create_rate.concurrency", s.CreateRate.Concurrency, 1, 1000)
+	v.duration("server.create_backoff.settle", s.CreateBackoff.Settle, 0, time.Hour)
+	v.duration("server.create_backoff.max", s.CreateBackoff.Max, time.Second, time.Hour)
 	v.duration("server.health.report_interval", s.Health.ReportInterval, 100*time.Millisecond, time.Hour)
 	between(&v.findings, "server.health.missed_reports", s.Health.MissedReports, 1, 100)
 	v.duration("server.health.shutdown_grace", s.Health.ShutdownGrace, 0, time.Hour)

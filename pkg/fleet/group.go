@@ -22,6 +22,7 @@ type Group struct {
 	Files         map[string]File
 	LoadBalancers []string
 	DrainTimeout  time.Duration // 0: delete at once
+	MaxSurge      Surge         // while instances that work are replaced
 
 	Static     bool // named by the static config
 	StaticSize int  // that it says there; 0 for a group of its own

@@ -243,11 +243,12 @@ func TestGroupCreateAndDelete(t *testing.T) {
 	c.run("group", "create", "batch").want(t, cli.ExitUsage, "--template")
 	c.run("group", "create", "batch", "--template", "knd", "--size", "-1").want(t, cli.ExitUsage, "size", "-1")
 	c.run("group", "create", "batch", "--template", "knd", "--vars", "[1]").want(t, cli.ExitUsage, "--vars")
-	c.run("group", "create", "batch", "--template", "knd", "--size", "2", "--vars", `{"a": {"b": 1}}`, "--instance-type", "").
+	c.run("group", "create", "batch", "--template", "knd", "--size", "2", "--vars", `{"a": {"b": 1}}`, "--instance-type", "",
+		"--max-surge", "5%").
 		want(t, cli.ExitOK)
 	have := s.changes()
 	if len(have) != 1 || have[0].GetTemplate() != "knd" || have[0].GetSize() != 2 || have[0].InstanceType == nil ||
-		have[0].SubnetPool != nil ||
+		have[0].SubnetPool != nil || have[0].GetMaxSurge() != "5%" ||
 		have[0].GetVars().AsMap()["a"].(map[string]any)["b"] != 1.0 {
 		t.Errorf("asked for %v", have)
 	}

@@ -46,7 +46,7 @@ func badSize(text string) error {
 }
 
 func (a *app) groupCreate() *cobra.Command {
-	var template, instanceType, subnetPool, vars string
+	var template, instanceType, subnetPool, maxSurge, vars string
 	var size int32
 	var wait bool
 	cmd := &cobra.Command{Use: "create GROUP --template TEMPLATE", Short: "Create a dynamic group", Args: cobra.ExactArgs(1)}
@@ -54,6 +54,7 @@ func (a *app) groupCreate() *cobra.Command {
 	cmd.Flags().Int32Var(&size, "size", 0, "how many instances")
 	cmd.Flags().StringVar(&instanceType, "instance-type", "", "instance type, instead of the template's")
 	cmd.Flags().StringVar(&subnetPool, "subnet-pool", "", "subnet pool, instead of the template's")
+	cmd.Flags().StringVar(&maxSurge, "max-surge", "", "count or share of the size that may be beyond it, instead of the template's")
 	cmd.Flags().StringVar(&vars, "vars", "", "vars, as a JSON object")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the group is at size")
 	ifETag := etagFlag(cmd)
@@ -70,6 +71,9 @@ func (a *app) groupCreate() *cobra.Command {
 		}
 		if cmd.Flags().Changed("subnet-pool") {
 			change.SubnetPool = &subnetPool
+		}
+		if cmd.Flags().Changed("max-surge") {
+			change.MaxSurge = &maxSurge
 		}
 		if vars != "" {
 			if err := json.Unmarshal([]byte(vars), &change.Vars); err != nil {

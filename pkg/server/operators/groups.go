@@ -92,6 +92,14 @@ func changeOf(all Instances, key fleet.GroupKey, req *nstancev1.UpsertGroupReque
 	if req.GetVars() != nil {
 		c.Vars = req.GetVars().AsMap()
 	}
+	if req.MaxSurge != nil {
+		c.MaxSurge = &fleet.Surge{}
+		if text := req.GetMaxSurge(); text != "" {
+			if err := c.MaxSurge.UnmarshalText([]byte(text)); err != nil {
+				return c, nil, invalid("max_surge", err.Error())
+			}
+		}
+	}
 	if len(req.GetRemove()) > 0 && req.Size == nil {
 		return c, nil, invalid("size", "required beside remove: want the new size")
 	}

@@ -32,7 +32,7 @@ func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error
 	st := &nstancev1.GroupStatus{
 		Key: key.Name, Tenant: key.Tenant, Template: g.Template, Size: int32(g.Size),
 		InstanceType: g.InstanceType, SubnetPool: g.SubnetPool, Vars: vars,
-		IsStatic: g.Static, StaticSize: int32(g.StaticSize),
+		IsStatic: g.Static, StaticSize: int32(g.StaticSize), MaxSurge: g.MaxSurge.String(),
 	}
 	if defined {
 		st.Etag = ETag(g)

@@ -662,7 +662,8 @@ type GroupStatus struct {
 	InstanceType string           `protobuf:"bytes,5,opt,name=instance_type,json=instanceType,proto3" json:"instance_type,omitempty"`
 	SubnetPool   string           `protobuf:"bytes,6,opt,name=subnet_pool,json=subnetPool,proto3" json:"subnet_pool,omitempty"`
 	Vars         *structpb.Struct `protobuf:"bytes,7,opt,name=vars,proto3" json:"vars,omitempty"`
-	// Named by the static config: only size, instance_type and vars can change.
+	// Named by the static config: only size, instance_type, vars and max_surge can
+	// change.
 	IsStatic bool `protobuf:"varint,8,opt,name=is_static,json=isStatic,proto3" json:"is_static,omitempty"`
 	// Changes with every change of the group's definition. Empty when nothing defines
 	// the group any more, and it is only being emptied.
@@ -682,7 +683,10 @@ type GroupStatus struct {
 	// The managed instances that have a machine and are not being deleted, by id.
 	Instances []*GroupInstance `protobuf:"bytes,17,rep,name=instances,proto3" json:"instances,omitempty"`
 	// What a machine of instance_type has. Unset where the provider does not know.
-	Capacity      *MachineCapacity `protobuf:"bytes,18,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Capacity *MachineCapacity `protobuf:"bytes,18,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// How many instances beyond its size the group may have while those that work are
+	// replaced: a count ("3"), or a share of the size ("5%").
+	MaxSurge      string `protobuf:"bytes,19,opt,name=max_surge,json=maxSurge,proto3" json:"max_surge,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -841,6 +845,13 @@ func (x *GroupStatus) GetCapacity() *MachineCapacity {
 		return x.Capacity
 	}
 	return nil
+}
+
+func (x *GroupStatus) GetMaxSurge() string {
+	if x != nil {
+		return x.MaxSurge
+	}
+	return ""
 }
 
 type GroupInstance struct {
@@ -1057,7 +1068,9 @@ type UpsertGroupRequest struct {
 	Remove []string `protobuf:"bytes,7,rep,name=remove,proto3" json:"remove,omitempty"`
 	// When set, the group changes only if this is its etag; the empty one says that
 	// there is no such group yet. Otherwise ABORTED.
-	IfEtag        *string `protobuf:"bytes,8,opt,name=if_etag,json=ifEtag,proto3,oneof" json:"if_etag,omitempty"`
+	IfEtag *string `protobuf:"bytes,8,opt,name=if_etag,json=ifEtag,proto3,oneof" json:"if_etag,omitempty"`
+	// As in GroupStatus; empty: what the static config says.
+	MaxSurge      *string `protobuf:"bytes,9,opt,name=max_surge,json=maxSurge,proto3,oneof" json:"max_surge,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1144,6 +1157,13 @@ func (x *UpsertGroupRequest) GetRemove() []string {
 func (x *UpsertGroupRequest) GetIfEtag() string {
 	if x != nil && x.IfEtag != nil {
 		return *x.IfEtag
+	}
+	return ""
+}
+
+func (x *UpsertGroupRequest) GetMaxSurge() string {
+	if x != nil && x.MaxSurge != nil {
+		return *x.MaxSurge
 	}
 	return ""
 }
@@ -2396,8 +2416,11 @@ type WatchErrorsResponse struct {
 	Reason  string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// The group or instance concerned; empty for the shard.
-	Group         string `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
-	InstanceId    string `protobuf:"bytes,5,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	Group      string `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
+	InstanceId string `protobuf:"bytes,5,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// True: the problem with this reason, group and instance is no more. The message
+	// is empty.
+	Over          bool `protobuf:"varint,6,opt,name=over,proto3" json:"over,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2465,6 +2488,13 @@ func (x *WatchErrorsResponse) GetInstanceId() string {
 		return x.InstanceId
 	}
 	return ""
+}
+
+func (x *WatchErrorsResponse) GetOver() bool {
+	if x != nil {
+		return x.Over
+	}
+	return false
 }
 
 type ListOperatorsRequest struct {
@@ -2793,7 +2823,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x06groups\x18\x01 \x03(\v2\x17.nstance.v1.GroupStatusR\x06groups\x12#\n" +
 	"\rprovider_kind\x18\x02 \x01(\tR\fproviderKind\x12\x16\n" +
 	"\x06region\x18\x03 \x01(\tR\x06region\x12\x12\n" +
-	"\x04zone\x18\x04 \x01(\tR\x04zone\"\x88\x05\n" +
+	"\x04zone\x18\x04 \x01(\tR\x04zone\"\xa5\x05\n" +
 	"\vGroupStatus\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1a\n" +
@@ -2818,7 +2848,8 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\vstatic_size\x18\x10 \x01(\x05R\n" +
 	"staticSize\x127\n" +
 	"\tinstances\x18\x11 \x03(\v2\x19.nstance.v1.GroupInstanceR\tinstances\x127\n" +
-	"\bcapacity\x18\x12 \x01(\v2\x1b.nstance.v1.MachineCapacityR\bcapacity\"~\n" +
+	"\bcapacity\x18\x12 \x01(\v2\x1b.nstance.v1.MachineCapacityR\bcapacity\x12\x1b\n" +
+	"\tmax_surge\x18\x13 \x01(\tR\bmaxSurge\"~\n" +
 	"\rGroupInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vprovider_id\x18\x02 \x01(\tR\n" +
@@ -2834,7 +2865,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\bR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"\xd7\x02\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"\x87\x03\n" +
 	"\x12UpsertGroupRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x17\n" +
 	"\x04size\x18\x02 \x01(\x05H\x00R\x04size\x88\x01\x01\x12\x1f\n" +
@@ -2844,13 +2875,16 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"subnetPool\x88\x01\x01\x12+\n" +
 	"\x04vars\x18\x06 \x01(\v2\x17.google.protobuf.StructR\x04vars\x12\x16\n" +
 	"\x06remove\x18\a \x03(\tR\x06remove\x12\x1c\n" +
-	"\aif_etag\x18\b \x01(\tH\x04R\x06ifEtag\x88\x01\x01B\a\n" +
+	"\aif_etag\x18\b \x01(\tH\x04R\x06ifEtag\x88\x01\x01\x12 \n" +
+	"\tmax_surge\x18\t \x01(\tH\x05R\bmaxSurge\x88\x01\x01B\a\n" +
 	"\x05_sizeB\v\n" +
 	"\t_templateB\x10\n" +
 	"\x0e_instance_typeB\x0e\n" +
 	"\f_subnet_poolB\n" +
 	"\n" +
-	"\b_if_etag\"g\n" +
+	"\b_if_etagB\f\n" +
+	"\n" +
+	"_max_surge\"g\n" +
 	"\x13UpsertGroupResponse\x12-\n" +
 	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\x12!\n" +
 	"\falready_gone\x18\x02 \x03(\tR\valreadyGone\"&\n" +
@@ -2937,14 +2971,15 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\binstance\x18\x02 \x01(\v2\x1a.nstance.v1.InstanceStatusR\binstance\x12!\n" +
 	"\fresume_token\x18\x03 \x01(\tR\vresumeToken\x12\x18\n" +
 	"\aresumed\x18\x04 \x01(\bR\aresumed\"\x14\n" +
-	"\x12WatchErrorsRequest\"\xaa\x01\n" +
+	"\x12WatchErrorsRequest\"\xbe\x01\n" +
 	"\x13WatchErrorsResponse\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x14\n" +
 	"\x05group\x18\x04 \x01(\tR\x05group\x12\x1f\n" +
 	"\vinstance_id\x18\x05 \x01(\tR\n" +
-	"instanceId\"{\n" +
+	"instanceId\x12\x12\n" +
+	"\x04over\x18\x06 \x01(\bR\x04over\"{\n" +
 	"\x14ListOperatorsRequest\x12'\n" +
 	"\x0finclude_removed\x18\x01 \x01(\bR\x0eincludeRemoved\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
