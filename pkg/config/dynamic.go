@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -37,8 +38,8 @@ type Dynamic struct {
 
 // Entry is what is kept of one group. A field that is absent leaves the group
 // as static config and template have it, so that an entry with a size changes
-// the size and nothing else. Args, LoadBalancers and DrainTimeout are there for
-// a group that outlived its static definition.
+// the size and nothing else. Args, LoadBalancers and DrainTimeout are there for a group
+// that outlived its static definition.
 type Entry struct {
 	Template      *string            `json:"template,omitempty"`
 	Size          *int               `json:"size,omitempty"`
@@ -165,6 +166,14 @@ func (e Entry) check() Problems {
 	return v.problems
 }
 
+// ErrTooLarge is wrapped by the error about groups that could not be read again.
+var ErrTooLarge = errors.New("too large")
+
+func tooLarge(size int) error {
+	return fmt.Errorf("encode dynamic groups: %w: %d bytes, of which only %d can be read again: remove groups or vars",
+		ErrTooLarge, size, MaxSize)
+}
+
 // Encode writes the object to store. The same value gives the same bytes. It
 // fails when the result would be too large to be read again.
 func (d Dynamic) Encode() ([]byte, error) {
@@ -181,7 +190,7 @@ func (d Dynamic) Encode() ([]byte, error) {
 	}
 	data := indented.Bytes()
 	if len(data) >= MaxSize {
-		return nil, fmt.Errorf("encode dynamic groups: %d bytes, of which only %d can be read again: remove groups or vars", len(data), MaxSize)
+		return nil, tooLarge(len(data))
 	}
 	return append(data, '\n'), nil
 }

@@ -3,6 +3,7 @@ package config_test
 import (
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/nstance/nstance/pkg/config"
@@ -83,6 +84,59 @@ func FuzzParseDynamic(f *testing.F) {
 		groups, _ := shard.Resolve(d)
 		if g, ok := groups[web]; !ok || g.Size > config.MaxGroupSize || g.Size < 0 {
 			t.Fatalf("group web is %+v, %v", g, ok)
+		}
+	})
+}
+
+// FuzzParseEntries: what is read can be written and read again as the same, an edit of
+// one group leaves all others as they are, and what is no tenant's object but says that
+// groups have moved is never read as groups.
+func FuzzParseEntries(f *testing.F) {
+	for _, text := range []string{
+		`{}`,
+		`{"epoch": 3, "rev": 12, "writer": "a", "groups": {"web": {"size": 5}}}`,
+		`{"groups": {"own": {"template": "knd", "size": 2, "vars": {"a": [1, {"b": null}]}, "leaving": ["knd01hqz3yfzzfzz8zzzzzzzzzzzz"]}}}`,
+		`{"groups": {"web": {"size": "two", "x": 1e999}, "gone": {"removed": true}, "Bad": null}, "later": {"<": 1}} // comment`,
+		`{"epoch": 1, "rev": 2, "writer": "a", "moved": true, "groups": "moved to x"}`,
+	} {
+		f.Add([]byte(text))
+	}
+	web := fleet.GroupKey{Tenant: "default", Name: "web"}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tenant, err := config.ParseEntries(data)
+		if _, moved := config.ParseMoved(data); moved {
+			if _, dynamicErr := config.ParseDynamic(data); dynamicErr == nil && strings.Contains(string(data), "groups") {
+				t.Fatalf("moved, and read as groups: %s", data)
+			}
+		}
+		if err != nil {
+			_ = err.Error()
+			return
+		}
+		draft := tenant.Draft()
+		before := draft.Only("default", "web")
+		size := 4
+		after, err := before.Upsert(web, config.Change{Size: &size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := draft.Take("default", before, after); err != nil {
+			return // over the limit
+		}
+		h := config.Header{Epoch: 1, Rev: draft.Rev(), Writer: "w"}
+		text, err := draft.Encode(h)
+		if err != nil {
+			return
+		}
+		again, err := config.ParseEntries(text)
+		if err != nil {
+			t.Fatalf("what Encode wrote is not read: %v\n%s", err, text)
+		}
+		if second, err := again.Encode(h); err != nil || string(second) != string(text) {
+			t.Fatalf("changed by a round trip (%v):\n%s\n%s", err, text, second)
+		}
+		if names := again.Differing(tenant); len(names) > 1 || len(names) == 1 && names[0] != "web" {
+			t.Fatalf("an edit of web changed %q", names)
 		}
 	})
 }

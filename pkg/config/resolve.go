@@ -16,29 +16,45 @@ import (
 // A dynamic entry that makes no sense is reported, with a path in the dynamic
 // text, and disables its group; every other group is as it would be without it.
 // An entry whose tenant or group isn't even an id is only reported. For a group
-// that static config names the entry counts for size, instance_type, vars and
+// that static config names the entry counts for size, instance_type, vars, rotation and
 // leaving; what else it holds, and disagrees with static config, is reported
 // and ignored, and so is a field that this version does not know.
 func (s *Shard) Resolve(d Dynamic) (map[fleet.GroupKey]fleet.Group, Problems) {
 	groups := map[fleet.GroupKey]fleet.Group{}
 	problems := foreign(d.unknown)
 	for key := range s.keys(d) {
-		path := join(join("groups", key.Tenant), key.Name)
-		if err := checkKey(key); err != nil {
-			problems.addf(path, "%v", err)
-			continue
+		group, ok, wrong := s.ResolveGroup(d, key)
+		if ok {
+			groups[key] = group
 		}
-		entry, _ := d.Entry(key)
-		group, wrong, ignored := s.resolve(key, entry)
-		if len(wrong) > 0 {
-			group.Disabled = wrong.Error()
-		}
-		groups[key] = group
-		for _, p := range slices.Concat(wrong, ignored) {
-			problems.addf(below(path, p.Path), "%s", p.Message)
+		for _, p := range wrong {
+			problems.addf(p.Path, "%s", p.Message)
 		}
 	}
 	return groups, problems.sorted()
+}
+
+// ResolveGroup is Resolve of one group; false when neither static config nor d names it,
+// or it isn't even an id.
+func (s *Shard) ResolveGroup(d Dynamic, key fleet.GroupKey) (group fleet.Group, ok bool, problems Problems) {
+	_, isStatic := s.Static(key)
+	entry, isDynamic := d.Entry(key)
+	if !isStatic && !isDynamic {
+		return fleet.Group{}, false, nil
+	}
+	path := join(join("groups", key.Tenant), key.Name)
+	if err := checkKey(key); err != nil {
+		problems.addf(path, "%v", err)
+		return fleet.Group{}, false, problems
+	}
+	group, wrong, ignored := s.resolve(key, entry)
+	if len(wrong) > 0 {
+		group.Disabled = wrong.Error()
+	}
+	for _, p := range slices.Concat(wrong, ignored) {
+		problems.addf(below(path, p.Path), "%s", p.Message)
+	}
+	return group, true, problems
 }
 
 // Orphan is a group that neither config names any more but that still has
