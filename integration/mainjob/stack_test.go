@@ -8,6 +8,7 @@ package mainjob
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,7 +29,13 @@ type stack struct {
 	bin      string
 	temp     string
 	provider string
+	examples string   // the folder of the configs; empty: the repository's
 	env      []string // what temp/dev.env exports
+}
+
+func examples(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(root(t), "examples", "dev")
 }
 
 func root(t *testing.T) string {
@@ -96,7 +103,7 @@ func tellEverywhere(t *testing.T, stories ...story) {
 // dev runs bin/dev on this stack and returns what it printed.
 func (s *stack) dev(args ...string) string {
 	s.t.Helper()
-	args = append(args, "--bin", s.bin, "--temp", s.temp, "--examples", filepath.Join(root(s.t), "examples", "dev"), "--provider", s.provider)
+	args = append(args, "--bin", s.bin, "--temp", s.temp, "--examples", cmp.Or(s.examples, examples(s.t)), "--provider", s.provider)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, filepath.Join(s.bin, "dev"), args...).CombinedOutput()

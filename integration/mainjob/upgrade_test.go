@@ -15,7 +15,8 @@ import (
 
 // TestUpgrade tells story 20: the previous version and this one share a shard.
 // Either leads after the other and works on what the other wrote, either's agents
-// talk to the other's servers, and going back loses nothing.
+// talk to the other's servers, and going back, with the groups put together again,
+// loses nothing.
 func TestUpgrade(t *testing.T) {
 	v := upOf(t, previous)
 	for _, st := range []struct {
@@ -45,6 +46,9 @@ func (v *versions) handsOver(to string) {
 	v.swap(other, to)
 	v.leader() // the standby follows
 	before := v.running("dev-1")
+	if to == previous {
+		v.putTogether()
+	}
 	began := time.Now()
 	v.dev("stop", leads)
 	took := v.readyAfter(other, began, 60*time.Second)
@@ -58,6 +62,47 @@ func (v *versions) handsOver(to string) {
 		v.t.Errorf("want the same instances %v, have %v", before, after)
 	}
 	v.works(to, from)
+}
+
+// putTogether is what whoever goes back to the previous version does by hand: that one
+// knows the groups of all tenants in one object, which this one left saying that they
+// have moved.
+func (v *versions) putTogether() {
+	v.t.Helper()
+	together := map[string]any{}
+	rev := 0.0
+	for _, file := range v.tenants() {
+		body, err := os.ReadFile(file)
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		var of struct {
+			Rev    float64         `json:"rev"`
+			Groups json.RawMessage `json:"groups"`
+		}
+		if err := json.Unmarshal(body, &of); err != nil {
+			v.t.Fatalf("%s: %v", file, err)
+		}
+		rev = max(rev, of.Rev)
+		together[strings.TrimSuffix(filepath.Base(file), ".jsonc")] = of.Groups
+	}
+	body, err := json.Marshal(map[string]any{"rev": rev + 1, "writer": "by hand", "groups": together})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(v.temp, "dev-s3", "groups", "dev-1.jsonc"), body, 0o644); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// tenants are the files of the objects that each tenant has of its groups.
+func (v *versions) tenants() []string {
+	v.t.Helper()
+	files, err := filepath.Glob(filepath.Join(v.temp, "dev-s3", "groups", "dev-1", "*.jsonc"))
+	if err != nil || len(files) == 0 {
+		v.t.Fatalf("no tenant has an object of its groups: %v", err)
+	}
+	return files
 }
 
 // works has a shard that one version leads make instances with agents of both
@@ -194,12 +239,27 @@ func (v *versions) keeps(version string, files map[string][]string) {
 				v.t.Errorf("the %s version: %v", version, err)
 				continue
 			}
+			if kind == "groups" { // of which each tenant has its part once this version has led
+				body = append([]byte(compact(body)), v.ofTenants()...)
+			}
 			if text := compact(body); strings.Count(text, fromTheFuture) != want {
 				v.t.Errorf("after the %s version has led, %s has %d of the %d fields that it does not know:\n%s",
 					version, file, strings.Count(text, fromTheFuture), want, text)
 			}
 		}
 	}
+}
+
+func (v *versions) ofTenants() (all []byte) {
+	v.t.Helper()
+	for _, file := range v.tenants() {
+		body, err := os.ReadFile(file)
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		all = append(all, compact(body)...)
+	}
+	return all
 }
 
 // readsTheFuture has each version lead alone over objects of a version to come, of

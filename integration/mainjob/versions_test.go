@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,7 @@ func upOf(t *testing.T, version string) *versions {
 	if err := os.Mkdir(v.bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	v.examples = examplesForBoth(t, filepath.Join(temp, "examples"))
 	for _, tool := range []string{"dev", "dev-s3"} {
 		if err := os.Symlink(filepath.Join(now, tool), filepath.Join(v.bin, tool)); err != nil {
 			t.Fatal(err)
@@ -54,6 +56,29 @@ func upOf(t *testing.T, version string) *versions {
 	}
 	v.bring("--standby")
 	return v
+}
+
+// newer are the settings of the examples that the previous version does not know, a
+// line each. It refuses a config with them, so they come after an upgrade.
+const newer = "create_backoff"
+
+// examplesForBoth writes the examples into a folder as both versions take them.
+func examplesForBoth(t *testing.T, folder string) string {
+	t.Helper()
+	if err := os.CopyFS(folder, os.DirFS(examples(t))); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"dev-1.jsonc", "dev-2.jsonc"} {
+		text, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return strings.Contains(line, newer) })
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
 }
 
 // in returns the same stack for a part of the test.

@@ -144,7 +144,7 @@ func TestEpochThatLeavesNoRoom(t *testing.T) {
 		}
 		s.raised(appliedAt, tooHigh)
 		p.scaleFails(groupsAt)
-		s.replace(`"size": 2`, `"size": 1`)
+		s.replace(`"web": { "template": "knd", "size": 2 }`, `"other": { "template": "knd", "size": 0 }`)
 		_, err := p.refresh()
 		if err == nil || !strings.Contains(err.Error(), groupsAt) || !strings.Contains(err.Error(), tooHigh) {
 			t.Errorf("refreshed: %v", err)

@@ -128,7 +128,7 @@ func (s *site) text() string {
 	    "shutdown_timeout": "2s",
 	    "subnet_pools": { "workers": ["a"], "closed": ["b"] },
 	    "dynamic_subnet_pools": ["workers"],
-	    "create_rate": { "per_second": 0 },
+	    "create_rate": { "per_second": 0 }, "create_backoff": { "settle": "0s" },
 	    "default_drain_timeout": "0s",
 	    "health": { "report_interval": "1m" },
 	    MORE

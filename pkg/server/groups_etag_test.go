@@ -56,7 +56,7 @@ func TestIfETag(t *testing.T) {
 		refused(t, err, codes.Aborted, "empty", web.GetEtag())
 		_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "new", Template: ptr("knd"), IfEtag: ptr("0123")})
 		refused(t, err, codes.Aborted, `"0123"`, "no group new")
-		if keys := s.keys("groups/"); len(keys) > 0 {
+		if keys := s.keys("groups/" + shardID + "/"); len(keys) > 0 {
 			t.Errorf("refusals wrote %v", keys)
 		}
 
@@ -123,7 +123,7 @@ func TestIfETagHoldsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "own is forgotten", func() error {
-			if strings.Contains(s.get("groups/"+shardID+".jsonc"), "own") {
+			if strings.Contains(s.get(groupsAt), "own") {
 				return errors.New("it is still there")
 			}
 			return nil
@@ -151,7 +151,7 @@ func TestIfETagAgainstTheStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := "groups/" + shardID + ".jsonc"
+		at := groupsAt
 		struck := false
 		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
 			if r.Verb == object.VerbPut && r.Key == at && !struck {
@@ -187,7 +187,7 @@ func TestUnreadableIsNotGone(t *testing.T) {
 		remove := &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1)), Remove: []string{string(ids[0])}}
 		_, err := q.upsert(remove)
 		refused(t, err, codes.FailedPrecondition, "remove", string(ids[0]), at, "sleeping")
-		if keys := s.keys("groups/"); len(keys) > 0 {
+		if keys := s.keys("groups/" + shardID + "/"); len(keys) > 0 {
 			t.Errorf("the refusal wrote %v", keys)
 		}
 		other, err := q.operator("prod").UpsertGroup(within(t),

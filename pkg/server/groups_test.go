@@ -53,15 +53,15 @@ func TestUpsertSize(t *testing.T) {
 			after.GetVars().GetFields()["n"].GetNumberValue() != 1 || after.GetSubnetPool() != "workers" {
 			t.Errorf("answered %v", after)
 		}
-		if text := s.get("groups/" + shardID + ".jsonc"); !strings.Contains(text, `"size": 4`) {
+		if text := s.get(groupsAt); !strings.Contains(text, `"size": 4`) {
 			t.Errorf("stored: %s", text)
 		}
 		p.awaitSize("web", 4)
 
 		// The same again writes nothing.
-		rev := s.get("groups/" + shardID + ".jsonc")
+		rev := s.get(groupsAt)
 		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(4))}); err != nil ||
-			s.get("groups/"+shardID+".jsonc") != rev {
+			s.get(groupsAt) != rev {
 			t.Errorf("the same again: %v", err)
 		}
 
@@ -154,7 +154,7 @@ func TestUpsertRefusals(t *testing.T) {
 		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Vars: vars}); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("10 MB of vars: %.200v", err)
 		}
-		if keys := s.keys("groups/"); len(keys) > 0 {
+		if keys := s.keys("groups/" + shardID + "/"); len(keys) > 0 {
 			t.Errorf("refusals wrote %v", keys)
 		}
 	})
@@ -333,8 +333,8 @@ func TestUpsertLostReplies(t *testing.T) {
 func TestAnotherHandInTheGroups(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
-		s.put("groups/"+shardID+".jsonc", `{ "epoch": 0, "rev": 99, "writer": "a person", "groups": {
-		"default": { "mine": { "template": "knd", "size": 1 }, "broken": { "template": "nope" } } } }`)
+		s.put(groupsAt, `{ "epoch": 0, "rev": 99, "writer": "a person", "groups": {
+		"mine": { "template": "knd", "size": 1 }, "broken": { "template": "nope" } } }`)
 		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))}); err != nil {
 			t.Fatal(err)
 		}
@@ -344,7 +344,7 @@ func TestAnotherHandInTheGroups(t *testing.T) {
 		if err != nil || !strings.Contains(condition(g, "Disabled").GetMessage(), "nope") {
 			t.Errorf("a bad entry disables its group and says so: %v, %v", g, err)
 		}
-		if text := s.get("groups/" + shardID + ".jsonc"); !strings.Contains(text, `"rev": 100`) || !strings.Contains(text, "nope") {
+		if text := s.get(groupsAt); !strings.Contains(text, `"rev": 100`) || !strings.Contains(text, "nope") {
 			t.Errorf("stored: %s", text)
 		}
 	})
@@ -410,5 +410,41 @@ func TestInstances(t *testing.T) {
 		if _, err := p.instance(newID(t, "knd")); status.Code(err) != codes.NotFound {
 			t.Errorf("an absent instance: %v", err)
 		}
+	})
+}
+
+// TestFailingCreatesAreTold: a group whose creates are refused says so, whoever asks or
+// watches; when the provider takes them again that is over, and told.
+func TestFailingCreatesAreTold(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		errs, groups := p.watchErrors("default"), p.watchGroups("default")
+		s.noRoom()
+		p.scale(4)
+		isFailing := func(g *nstancev1.GroupStatus) bool {
+			return slices.ContainsFunc(g.GetConditions(), func(c *nstancev1.Condition) bool {
+				return c.GetType() == "CreatesFailing" && c.GetStatus() && strings.Contains(c.GetMessage(), "out of them")
+			})
+		}
+		errs.next("creates fail", func(e *nstancev1.WatchErrorsResponse) bool {
+			return e.GetReason() == "CreatesFailing" && e.GetGroup() == "web" && !e.GetOver()
+		})
+		groups.next("creates fail", func(e *nstancev1.WatchGroupsResponse) bool { return isFailing(e.GetGroup()) })
+		if g := s.mustGroup(p, "web"); !isFailing(g) {
+			t.Errorf("the group is %v", g)
+		}
+		groups.quiet()
+		time.Sleep(time.Hour)                       // and many tries
+		if more := groups.quiet(); len(more) > 60 { // each of them may be seen pending, and then not
+			t.Errorf("in an hour %d more events: %v", len(more), more)
+		}
+		s.world.Mend()
+		time.Sleep(10 * time.Minute)
+		errs.next("it is over", func(e *nstancev1.WatchErrorsResponse) bool {
+			return e.GetReason() == "CreatesFailing" && e.GetGroup() == "web" && e.GetOver()
+		})
+		groups.next("it is over", func(e *nstancev1.WatchGroupsResponse) bool {
+			return e.GetGroup().GetActualSize() == 4 && !isFailing(e.GetGroup())
+		})
 	})
 }

@@ -155,7 +155,7 @@ func TestSlowWriteLands(t *testing.T) {
 		}()
 		<-arrived
 		p.ends()
-		if text := s.get("groups/" + shardID + ".jsonc"); !strings.Contains(text, `"size": 5`) {
+		if text := s.get(groupsAt); !strings.Contains(text, `"size": 5`) {
 			t.Errorf("stored: %s", text)
 		}
 	})

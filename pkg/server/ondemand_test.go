@@ -209,7 +209,7 @@ func TestOnDemandOfLeavingGroup(t *testing.T) {
 		}
 		_, err := p.create("k", func(r *nstancev1.CreateInstanceRequest) { r.Group = "job" })
 		refused(t, err, codes.FailedPrecondition, "job is being deleted")
-		s.put("groups/"+shardID+".jsonc", `{"groups": {"default": {"bad": {"template": "nope"}}}}`)
+		s.put(groupsAt, `{"groups": {"bad": {"template": "nope"}}}`)
 		p.ends()
 		q := s.start(named("b")).awaitLeading()
 		_, err = q.create("k", func(r *nstancev1.CreateInstanceRequest) { r.Group = "bad" })

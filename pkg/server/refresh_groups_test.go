@@ -18,7 +18,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-const groupsAt = "groups/" + shardID + ".jsonc"
+const (
+	groupsAt    = "groups/" + shardID + "/default.jsonc"
+	oldGroupsAt = "groups/" + shardID + ".jsonc" // where all tenants' groups were
+)
 
 // belonging are the machines of a group that live.
 func (s *site) belonging(tenant, group string) (ids []fleet.InstanceID) {
@@ -137,7 +140,7 @@ func TestRefreshRemovesATenant(t *testing.T) {
 			s.awaitEmpty("prod", group)
 		}
 		eventually(t, "their entries are forgotten", func() error {
-			if text := s.get(groupsAt); strings.Contains(text, "prod") {
+			if text := s.get("groups/" + shardID + "/prod.jsonc"); strings.Contains(text, "api") || strings.Contains(text, "batch") {
 				return fmt.Errorf("stored: %s", text)
 			}
 			return nil
@@ -194,7 +197,7 @@ func TestRefreshWithUnreadableGroups(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
 		p.ends()
-		s.put(groupsAt, `{ "groups": [`)
+		s.put(oldGroupsAt, `{ "groups": [`)
 		lease := func() string {
 			return strings.Replace(s.text(), `"renew_interval": "1s", "lease_duration": "10s"`,
 				`"renew_interval": "500ms", "lease_duration": "2s"`, 1)
@@ -210,7 +213,7 @@ func TestRefreshWithUnreadableGroups(t *testing.T) {
 			t.Errorf("status went from %v to %v", before, after)
 		}
 		// What runs is kept as accepted as soon as that is known.
-		s.put(groupsAt, `{ "groups": {} }`)
+		s.put(oldGroupsAt, `{ "groups": {} }`)
 		eventually(t, "the config that runs is kept", func() error {
 			if s.accepted() != lease() {
 				return fmt.Errorf("it is not")
@@ -219,6 +222,51 @@ func TestRefreshWithUnreadableGroups(t *testing.T) {
 		})
 		q.refreshes(updated)
 		q.awaitSize("web", 1)
+	})
+}
+
+// TestRefreshWithAnUnreadableTenant: a config that takes nothing from a tenant whose
+// groups can't be read is none of its business; one that does has to wait.
+func TestRefreshWithAnUnreadableTenant(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := newSite(t, with("GROUPS",
+			`"default": { "web": { "template": "knd", "size": 2 } }, "prod": { "api": { "template": "knd", "size": 1 } }`))
+		p := s.start()
+		s.populate(p)
+		p.awaitSize("web", 2)
+		p.ends()
+		prodAt := "groups/" + shardID + "/prod.jsonc"
+		s.put(prodAt, `{ "groups": [`)
+		q := s.successor()
+		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } }, "prod": { "api": { "template": "knd", "size": 3 } }`
+		s.putConfig(shardID)
+		q.refreshes(updated)
+		q.awaitSize("web", 1)
+		if _, err := q.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(2))}); err != nil {
+			t.Fatal(err)
+		}
+		q.awaitSize("web", 2)
+		if n := len(s.belonging("prod", "api")); n != 1 {
+			t.Errorf("prod has %d machines, and nobody knows how many it is to have", n)
+		}
+		_, err := q.operator("prod").UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "api", Size: ptr(int32(2))})
+		refused(t, err, codes.FailedPrecondition, "prod", "can't be read", prodAt)
+		accepted := s.accepted()
+		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } }`
+		s.putConfig(shardID)
+		_, err = q.refresh()
+		refused(t, err, codes.FailedPrecondition, "prod", "can't be read", prodAt)
+		if s.accepted() != accepted {
+			t.Errorf("accepted all the same: %s", s.accepted())
+		}
+		s.put(prodAt, `{ "groups": { "api": { "size": 2 } } }`)
+		q.refreshes(updated)
+		eventually(t, "api lives on", func() error {
+			if n := len(s.belonging("prod", "api")); n != 2 {
+				return fmt.Errorf("it has %d", n)
+			}
+			return nil
+		})
 	})
 }
 

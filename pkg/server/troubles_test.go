@@ -80,8 +80,8 @@ func TestUnreadableGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.awaitSize("web", 3)
-		good := s.get("groups/" + shardID + ".jsonc")
-		s.put("groups/"+shardID+".jsonc", `{ "groups": [`)
+		good := s.get(groupsAt)
+		s.put(groupsAt, `{ "groups": [`)
 		before := s.living()
 		p.ends()
 		s.world.ForgetCalls()
@@ -94,7 +94,7 @@ func TestUnreadableGroups(t *testing.T) {
 		if after := s.living(); !slices.Equal(before, after) || len(s.world.Calls(fake.OpCreate)) > 0 || len(s.world.Calls(fake.OpDelete)) > 0 {
 			t.Errorf("%v live, were %v", after, before)
 		}
-		s.put("groups/"+shardID+".jsonc", good)
+		s.put(groupsAt, good)
 		if _, err := q.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(4))}); err != nil {
 			t.Fatal(err)
 		}

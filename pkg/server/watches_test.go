@@ -285,7 +285,7 @@ func TestWatchInvalidGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.ends()
-		key := "groups/" + shardID + ".jsonc"
+		key := "groups/" + shardID + "/prod.jsonc"
 		good := s.get(key)
 		s.put(key, strings.ReplaceAll(good, `"template": "knd"`, `"template": "nosuch"`))
 		q := s.start(named("b")).awaitLeading()

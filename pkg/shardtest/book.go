@@ -36,6 +36,7 @@ type book struct {
 	static     *config.Shard // what config/ holds, when that is valid
 	applied    *config.Shard // what applied/ holds
 	dynamic    config.Dynamic
+	ruling     bool // the object for all tenants' groups rules
 	wanted     map[fleet.GroupKey][]*want
 }
 
@@ -94,11 +95,33 @@ func (b *book) wrote(key string, body []byte) {
 			b.rewant()
 		}
 	case "groups":
-		if d, err := config.ParseDynamic(body); err == nil {
+		b.wroteGroups(key, body)
+	}
+}
+
+// wroteGroups takes over what an object says of dynamic groups. The one for all tenants
+// rules until it says that they have moved.
+func (b *book) wroteGroups(key string, body []byte) {
+	tenant, ofOne := strings.CutPrefix(key, "groups/"+shardID+"/")
+	tenant = strings.TrimSuffix(tenant, ".jsonc")
+	if !ofOne {
+		d, err := config.ParseDynamic(body)
+		if b.ruling = err == nil; b.ruling {
 			b.dynamic = d
 			b.rewant()
 		}
 	}
+	entries, err := config.ParseEntries(body)
+	if err != nil || b.ruling {
+		return
+	}
+	groups := maps.Clone(b.dynamic.Groups)
+	if groups == nil {
+		groups = map[string]map[string]config.Entry{}
+	}
+	groups[tenant] = entries.Dynamic(tenant).Groups[tenant]
+	b.dynamic.Groups = groups
+	b.rewant()
 }
 
 func (b *book) wroteLeader(body []byte) {

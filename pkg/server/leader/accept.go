@@ -3,7 +3,10 @@ package leader
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
@@ -16,19 +19,19 @@ import (
 // definition, then the config itself, in applied/. Only then is it swapped in.
 
 // atTakeover keeps the config of this term as the one that was last accepted. While
-// dynamic groups can't be read it is not, because a group that lives on must be known
-// before its last definition is overwritten; the term runs it all the same, and late
-// makes up for it.
+// dynamic groups can't be read that may live on without their static definition it is
+// not, because they must be known before their last definition is overwritten; the term
+// runs it all the same, and late makes up for it.
 func (r *refresher) atTakeover(ctx context.Context) error {
 	c := r.config.now()
-	if !r.acceptable(c) {
+	if c.recorded {
 		return nil
 	}
-	return r.accept(ctx, c, func(swap func()) error { swap(); return nil })
-}
-
-func (r *refresher) acceptable(c Accepted) bool {
-	return !c.recorded && r.groups.unreadable() == nil
+	err := r.accept(ctx, c, func(swap func()) error { swap(); return nil })
+	if errors.Is(err, errUnreadable) {
+		return nil
+	}
+	return err
 }
 
 // late does what a takeover could not do, if it couldn't. It reports what goes wrong
@@ -40,10 +43,14 @@ func (r *refresher) late() error {
 	}
 	defer release()
 	c := r.config.now()
-	if !r.acceptable(c) {
+	if c.recorded {
 		return nil
 	}
-	if err = r.accept(r.term, c, r.betweenPasses(c.shard)); err != nil && r.term.Err() == nil {
+	err = r.accept(r.term, c, r.betweenPasses(c.shard))
+	if errors.Is(err, errUnreadable) {
+		return nil // it is tried again once they can be read
+	}
+	if err != nil && r.term.Err() == nil {
 		r.problems.report(fleet.Problem{At: r.cfg.Now(), Reason: reconcile.ReasonStorage, Message: err.Error()})
 	}
 	return err
@@ -135,23 +142,53 @@ func (g *groups) accept(ctx context.Context, next *config.Shard, before []*confi
 	if err := keep(ctx); err != nil {
 		return err
 	}
-	merged, problems := next.Resolve(g.dynamic)
 	defer g.altered()
-	return commit(func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.static, g.merged, g.problems = next, merged, problems
-	})
+	merged := g.merge(next)
+	return commit(func() { g.become(merged) })
 }
 
 // carryOver makes durable what is to live on without its static definition. Where
-// none came before there is nothing to be sure of.
+// none came before, or no group of a tenant loses its own, there is nothing to be sure of.
 func (g *groups) carryOver(ctx context.Context, next *config.Shard, before []*config.Shard) error {
-	if len(before) == 0 && g.unreadable() == nil {
+	if len(before) == 0 && g.brokenForAll() == nil {
 		return nil
 	}
-	unasked := func(context.Context) error { return nil } // keep asks
-	return g.apply(ctx, unasked, func(d config.Dynamic) (config.Dynamic, error) { return succeed(d, next, before), nil })
+	if g.brokenForAll() != nil {
+		if _, err := g.load(ctx); err != nil {
+			return err
+		}
+		if err := g.brokenForAll(); err != nil {
+			return unreadableEdit(err)
+		}
+	}
+	for _, name := range losing(next, before) {
+		e := &edit{key: fleet.GroupKey{Tenant: name}, done: make(chan error, 1)}
+		e.change = func(now state) (config.Dynamic, error) { return succeed(now.entries, next, before), nil }
+		g.commit(ctx, g.of(name), []*edit{e})
+		if err := <-e.done; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// losing are the tenants of which a group that one before defined is none of next's, or
+// which are none of next's themselves, sorted.
+func losing(next *config.Shard, before []*config.Shard) []string {
+	names := map[string]bool{}
+	for _, past := range before {
+		for tenant := range past.Tenants {
+			names[tenant] = names[tenant] || !next.HasTenant(tenant)
+		}
+		for tenant, groups := range past.Groups {
+			for name := range groups {
+				_, is := next.Static(fleet.GroupKey{Tenant: tenant, Name: name})
+				names[tenant] = names[tenant] || !is
+			}
+		}
+	}
+	maps.DeleteFunc(names, func(_ string, loses bool) bool { return !loses })
+	return slices.Sorted(maps.Keys(names))
 }
 
 // succeed carries dynamic groups over to the next static config. A group that one

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/retry"
 )
 
@@ -53,7 +52,7 @@ func (d *doubts) keepSettled(ctx context.Context, settle func() error, random fu
 // is there by then and is gone by, or can't land any more. Groups that can't be read
 // are looked at again like a store that does not answer.
 func (t *Term) settle() error {
-	if err := t.groups.edit(t.ctx, func(d config.Dynamic) (config.Dynamic, error) { return d, nil }); err != nil {
+	if err := t.groups.settle(t.ctx); err != nil {
 		return err
 	}
 	return t.refresh.late()

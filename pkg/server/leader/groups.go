@@ -6,7 +6,10 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
@@ -17,30 +20,36 @@ import (
 )
 
 // groups are the desired groups: the static config with the dynamic groups merged
-// over it. Reads see one consistent snapshot; edits are durable, one after another,
-// before they are seen. Safe for concurrent use.
+// over it. Reads see what is durable. Edits of one tenant's groups are durable, one
+// write after another, before they are seen; those of several tenants wait for each
+// other no more than for a config that is being accepted. Safe for concurrent use.
 type groups struct {
 	cfg     Config
+	term    context.Context //nolint:containedctx // in which edits that wait for others are written
 	records records
 	report  func(fleet.Problem)
 
-	edits   chan struct{} // holds one while an edit is under way
-	version versioned     // of the groups in the store; belongs to the edit under way
-	stale   bool          // what is in memory may be behind the store; the same
+	// turns are held, one by each write of a tenant's groups, and all by what goes
+	// with no write beside it.
+	turns *semaphore.Weighted
+	old   versioned // of the object that all tenants' groups were in; belongs to who holds all turns
+	// floor is the least rev of a tenant's first object, so that no revision of a group
+	// comes twice.
+	floor atomic.Uint64
 
 	// changed is called when some groups, or any if none is named, are to be acted on.
 	changed func(...fleet.GroupKey)
-	// altered is called when what is desired has changed.
-	altered func()
+	// altered is called when what is desired has changed, of some groups or of any.
+	altered func(...fleet.GroupKey)
 	// doubt is called when an edit leaves it unknown what the store holds.
 	doubt func()
 
 	mu       sync.RWMutex
-	static   *config.Shard // changes only within an edit
+	static   *config.Shard // changes only while all turns are held
 	broken   error         // why the groups in the store can't be read; nothing is changed while it lasts
-	dynamic  config.Dynamic
+	tenants  map[string]*tenant
 	merged   map[fleet.GroupKey]fleet.Group
-	problems config.Problems
+	problems map[fleet.GroupKey]config.Problems
 }
 
 var (
@@ -50,60 +59,41 @@ var (
 
 // Upsert implements operators.Groups.
 func (g *groups) Upsert(ctx context.Context, key fleet.GroupKey, c config.Change, ifETag *string) error {
-	err := g.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) {
-		if err := g.matches(key, ifETag); err != nil {
+	return editError(g.edit(ctx, &edit{key: key, kick: true, change: func(now state) (config.Dynamic, error) {
+		if err := now.matches(key, ifETag); err != nil {
 			return config.Dynamic{}, err
 		}
-		return g.static.Upsert(d, key, c, g.cfg.Static.Checks(g.static))
-	})
-	if err != nil {
-		return editError(err)
-	}
-	g.changed(key)
-	return nil
+		return g.static.Upsert(now.entries, key, c, g.cfg.Static.Checks(g.static))
+	}}))
 }
 
 // Delete implements operators.Groups.
 func (g *groups) Delete(ctx context.Context, key fleet.GroupKey) error {
-	err := g.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) { return g.static.Remove(d, key) })
-	switch {
-	case errors.Is(err, config.ErrRestricted):
+	err := g.edit(ctx, &edit{key: key, kick: true, change: func(now state) (config.Dynamic, error) {
+		return g.static.Remove(now.entries, key)
+	}})
+	if errors.Is(err, config.ErrRestricted) {
 		return rpc.Precondition.Errorf("group %s is set by static config: remove it there, or scale it to 0", key)
-	case err != nil:
-		return editError(err)
 	}
-	g.changed(key)
-	return nil
+	return editError(err)
 }
 
 // Forget implements reconcile.Groups: it removes a group's dynamic entry.
 func (g *groups) Forget(ctx context.Context, key fleet.GroupKey) error {
-	return g.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) { return d.Forget(key), nil })
+	return g.edit(ctx, &edit{key: key, change: func(now state) (config.Dynamic, error) { return now.entries.Forget(key), nil }})
 }
 
 // Settle implements reconcile.Groups: it takes ids that are gone out of a
 // group's leaving list.
 func (g *groups) Settle(ctx context.Context, key fleet.GroupKey, ids []fleet.InstanceID) error {
-	return g.edit(ctx, func(d config.Dynamic) (config.Dynamic, error) { return d.Settle(key, ids), nil })
-}
-
-// edit changes the dynamic groups, durably, while the term lasts.
-func (g *groups) edit(ctx context.Context, change func(config.Dynamic) (config.Dynamic, error)) error {
-	return g.records.writes.do(ctx, func(ctx context.Context) error {
-		release, err := g.begin(ctx)
-		if err != nil {
-			return err
-		}
-		defer release()
-		return g.apply(ctx, g.cfg.Fence.Check, change)
-	})
+	return g.edit(ctx, &edit{key: key, change: func(now state) (config.Dynamic, error) { return now.entries.Settle(key, ids), nil }})
 }
 
 // editError turns what a change of a group may run into into a kind.
 func editError(err error) error {
 	var problems config.Problems
 	switch {
-	case errors.As(err, new(rpc.Kind)):
+	case err == nil, errors.As(err, new(rpc.Kind)):
 		return err
 	case errors.Is(err, config.ErrNoGroup):
 		return rpc.NotFound.Errorf("%w", err)
@@ -124,8 +114,8 @@ func (g *groups) Group(key fleet.GroupKey) (fleet.Group, bool) {
 	group, ok := g.merged[key]
 	if !ok {
 		group = g.static.Orphan(key)
-		if g.broken != nil {
-			group.Disabled = g.broken.Error()
+		if err := g.brokenFor(key.Tenant); err != nil {
+			group.Disabled = err.Error()
 		}
 	}
 	return group, ok
@@ -156,23 +146,6 @@ func (g *groups) All() []fleet.GroupKey {
 func (g *groups) gone(key fleet.GroupKey) bool {
 	_, desired := g.Group(key)
 	return !desired && len(g.records.Group(key)) == 0
-}
-
-// matches refuses the change of a group that is not as its caller believes. It is
-// part of an edit, so what it finds is what the edit changes.
-func (g *groups) matches(key fleet.GroupKey, etag *string) error {
-	group, exists := g.Group(key)
-	now := operators.ETag(group)
-	switch {
-	case etag == nil, exists && *etag == now, !exists && *etag == "":
-		return nil
-	case !exists:
-		return rpc.Conflict.Errorf("if_etag: %.80q, but there is no group %s: read again", *etag, key.Name)
-	case *etag == "":
-		return rpc.Conflict.Errorf("if_etag: empty, but there is a group %s, with etag %q: read again", key.Name, now)
-	default:
-		return rpc.Conflict.Errorf("if_etag: %.80q, but group %s has etag %q: read again", *etag, key.Name, now)
-	}
 }
 
 // Settings implements reconcile.Groups.

@@ -1,17 +1,21 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
+	"maps"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/retry"
-	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
 // ReasonGroups is the reason of problems with the definitions of dynamic groups.
@@ -25,83 +29,297 @@ const (
 	groupsRetryInterval = time.Minute
 )
 
+// allTurns is more than there are tenants.
+const allTurns = 1 << 30
+
+// errUnreadable is in every error that says that dynamic groups can't be read.
+var errUnreadable = errors.New("can't be read, mend or remove them")
+
+// tenant is what a term knows of the dynamic groups of one tenant.
+type tenant struct {
+	name string
+
+	// These belong to who holds a turn for the tenant, or all turns.
+	version versioned
+	stale   bool            // what is in memory may be behind the store
+	entries *config.Entries // nil: none that could be read yet
+
+	// These are guarded by groups.mu.
+	broken  error           // why the object can't be read
+	foreign config.Problems // fields beside the groups that mean nothing here
+
+	queue editQueue
+}
+
 // newGroups reads the dynamic groups and merges them.
 func (t *Term) newGroups() (*groups, error) {
 	g := &groups{
-		cfg: t.cfg, records: t.records, static: t.config.shard(), version: newVersioned(t.cfg, t.records.writer.GroupsKey()),
-		edits: make(chan struct{}, 1), changed: func(...fleet.GroupKey) {}, altered: func() {}, doubt: t.doubts.ask, report: t.problems.report,
+		cfg: t.cfg, term: t.ctx, records: t.records, static: t.config.shard(),
+		old: newVersioned(t.cfg, t.records.writer.GroupsKey()), turns: semaphore.NewWeighted(allTurns), tenants: map[string]*tenant{},
+		changed: func(...fleet.GroupKey) {}, altered: func(...fleet.GroupKey) {}, doubt: t.doubts.ask, report: t.problems.report,
 	}
-	return g, g.load(t.ctx)
+	_, err := g.load(t.ctx)
+	return g, err
 }
 
-func (g *groups) load(ctx context.Context) error {
-	body, etag, err := g.records.writer.Groups(ctx)
-	if err != nil {
-		return err
-	}
-	dynamic, err := g.parse(body, etag)
-	if err != nil {
-		g.fail(err)
-		return g.version.saw(config.Header{}, etag)
-	}
-	if err := g.version.saw(dynamic.Header(), etag); err != nil {
-		return err
-	}
-	g.set(dynamic)
-	return nil
-}
-
-func (g *groups) parse(body []byte, etag object.ETag) (config.Dynamic, error) {
-	if etag == "" {
-		return config.Dynamic{}, nil
-	}
-	d, err := config.ParseDynamic(body)
-	if err != nil {
-		return config.Dynamic{}, fmt.Errorf("%s: %w", g.version.key, err)
-	}
-	return d, readable(g.version.key, d.Header(), g.version.epoch)
-}
-
-func (g *groups) set(d config.Dynamic) {
-	merged, problems := g.static.Resolve(d)
-	defer g.altered()
+// of returns what is known of a tenant.
+func (g *groups) of(name string) *tenant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.broken, g.dynamic, g.merged, g.problems = nil, d, merged, problems
+	t := g.tenants[name]
+	if t == nil {
+		t = &tenant{name: name, version: newVersioned(g.cfg, g.records.writer.TenantKey(name))}
+		t.version.rev = g.floor.Load()
+		g.tenants[name] = t
+	}
+	return t
 }
 
-// fail notes that the groups in the store are no text that can be read. What was
-// read before goes on to count; a server that has read nothing yet knows neither
-// sizes nor which groups there are, so it leaves all of them as they are.
-func (g *groups) fail(err error) {
-	defer g.altered()
+// none are the entries of a tenant that has none.
+func (g *groups) none() *config.Entries {
+	none, _ := config.Dynamic{Rev: g.floor.Load()}.OfTenant("") // what is empty can be encoded
+	return none
+}
+
+// all are the tenants that a config has, or an object tells of, and those that were asked
+// for.
+func (g *groups) all(static *config.Shard) []*tenant {
+	names := map[string]bool{fleet.DefaultTenant: true}
+	for name := range static.Tenants {
+		names[name] = true
+	}
+	for name := range static.Groups {
+		names[name] = true
+	}
+	g.mu.RLock()
+	for name := range g.tenants {
+		names[name] = true
+	}
+	g.mu.RUnlock()
+	var all []*tenant
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		all = append(all, g.of(name))
+	}
+	return all
+}
+
+// load makes memory what the store holds, and reports whether that differs. Its caller
+// holds all turns, or is the only one yet.
+func (g *groups) load(ctx context.Context) (differs bool, err error) {
+	defer func() {
+		if differs {
+			g.altered()
+		}
+	}()
+	before := g.brokenForAll()
+	moved, err := mover{g}.moveApart(ctx)
+	if err != nil {
+		return false, err
+	}
+	differs = moved || g.merged == nil || (before == nil) != (g.brokenForAll() == nil)
+	if before != nil && g.brokenForAll() == nil {
+		defer g.doubt() // all were left out so far
+	}
+	defer func() {
+		if differs {
+			g.become(g.merge(g.static))
+		}
+	}()
+	if g.brokenForAll() != nil {
+		return differs, nil
+	}
+	found, err := g.records.writer.Tenants(ctx)
+	if err != nil {
+		return differs, err
+	}
+	for name := range found {
+		g.of(name)
+	}
+	for _, t := range g.all(g.static) {
+		other, err := g.read(t, found[t.name])
+		if differs = differs || other; err != nil {
+			return differs, err
+		}
+	}
+	return differs, nil
+}
+
+// read takes over a tenant's object as the store has it.
+func (g *groups) read(t *tenant, o ledger.GroupsObject) (differs bool, err error) {
+	known := t.entries != nil && g.brokenOf(t) == nil
+	if known && o.ETag == t.version.etag {
+		t.stale = false
+		return false, nil
+	}
+	if o.ETag == "" {
+		g.breaks(t, nil)
+		t.entries, t.stale = g.none(), false
+		return true, t.version.saw(config.Header{}, "")
+	}
+	entries, err := config.ParseEntries(o.Body)
+	if err == nil {
+		err = readable(t.version.key, entries.Header(), t.version.epoch)
+	} else {
+		err = fmt.Errorf("%s: %w", t.version.key, err)
+	}
+	if err != nil {
+		g.breaks(t, fmt.Errorf("the dynamic groups of tenant %s %w: %w", t.name, errUnreadable, err))
+		return true, t.version.saw(config.Header{}, o.ETag)
+	}
+	if err := t.version.saw(entries.Header(), o.ETag); err != nil {
+		return false, err
+	}
+	if g.brokenOf(t) != nil {
+		defer g.doubt() // it was left out so far
+	}
+	g.breaks(t, nil, entries.Foreign()...)
+	t.entries, t.stale = entries, false
+	return true, nil
+}
+
+// breaks notes whether a tenant's object can be read, and what in it means nothing here.
+func (g *groups) breaks(t *tenant, err error, foreign ...config.Problem) {
+	for n, p := range foreign {
+		foreign[n] = config.Problem{Path: t.version.key, Message: p.String()}
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.broken = fmt.Errorf("the dynamic groups can't be read, mend or remove them: %w", err)
-	g.problems = config.Problems{{Message: g.broken.Error()}}
-	if g.merged != nil {
-		return
-	}
-	merged, _ := g.static.Resolve(config.Dynamic{})
-	for key, group := range merged {
-		group.Disabled = g.broken.Error()
-		merged[key] = group
-	}
-	g.merged = merged
+	t.broken, t.foreign = err, foreign
 }
 
-// unreadable says why the groups in the store can't be read; nil when they can.
-func (g *groups) unreadable() error {
+func (g *groups) brokenOf(t *tenant) error {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return t.broken
+}
+
+func (g *groups) brokenForAll() error {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.broken
 }
 
-// invalid lists what is wrong with dynamic groups.
-func (g *groups) invalid() config.Problems {
+// brokenFor is why a tenant's groups in the store can't be read. The caller holds the
+// lock.
+func (g *groups) brokenFor(name string) error {
+	if t := g.tenants[name]; g.broken == nil && t != nil {
+		return t.broken
+	}
+	return g.broken
+}
+
+// desired are the groups that a static config and the dynamic groups make together.
+type desired struct {
+	static   *config.Shard
+	groups   map[fleet.GroupKey]fleet.Group
+	problems map[fleet.GroupKey]config.Problems
+}
+
+// merge merges all dynamic groups over a static config. The caller holds all turns.
+func (g *groups) merge(static *config.Shard) desired {
+	all := g.all(static)
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	return g.problems
+	d := desired{static, map[fleet.GroupKey]fleet.Group{}, map[fleet.GroupKey]config.Problems{}}
+	for _, t := range all {
+		d.merge(t, g.brokenFor(t.name))
+	}
+	return d
+}
+
+// become takes over what merge returned.
+func (g *groups) become(d desired) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.static, g.merged, g.problems = d.static, d.groups, d.problems
+}
+
+// merge does so for one tenant. What was read before goes on to count when it
+// can't be read any more; a server that has read nothing yet knows neither sizes nor
+// which groups there are, so it leaves all of them as they are.
+func (d desired) merge(t *tenant, broken error) {
+	dynamic := config.Dynamic{}
+	if t.entries != nil {
+		dynamic = t.entries.Dynamic(t.name)
+	}
+	for _, key := range keysOf(d.static, dynamic, t.name) {
+		d.mergeGroup(dynamic, key)
+		if group, ok := d.groups[key]; ok && t.entries == nil && broken != nil {
+			group.Disabled = broken.Error()
+			d.groups[key] = group
+		}
+	}
+}
+
+func (d desired) mergeGroup(dynamic config.Dynamic, key fleet.GroupKey) {
+	delete(d.groups, key)
+	delete(d.problems, key)
+	group, ok, problems := d.static.ResolveGroup(dynamic, key)
+	if ok {
+		d.groups[key] = group
+	}
+	if len(problems) > 0 {
+		d.problems[key] = problems
+	}
+}
+
+// keysOf are the groups of a tenant that either names.
+func keysOf(static *config.Shard, d config.Dynamic, tenant string) (keys []fleet.GroupKey) {
+	names := map[string]bool{}
+	for name := range static.Groups[tenant] {
+		names[name] = true
+	}
+	for name := range d.Groups[tenant] {
+		names[name] = true
+	}
+	for name := range names {
+		keys = append(keys, fleet.GroupKey{Tenant: tenant, Name: name})
+	}
+	return keys
+}
+
+// unreadable says why groups in the store can't be read; nil when all can.
+func (g *groups) unreadable() error {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.broken != nil {
+		return g.broken
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.tenants)) {
+		if err := g.tenants[name].broken; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// invalid lists what is wrong with dynamic groups.
+func (g *groups) invalid() (all config.Problems) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.broken != nil {
+		return config.Problems{{Message: g.broken.Error()}}
+	}
+	for _, problems := range g.problems {
+		all = append(all, problems...)
+	}
+	for _, t := range g.tenants {
+		if t.broken != nil {
+			all = append(all, config.Problem{Message: t.broken.Error()})
+		}
+		all = append(all, t.foreign...)
+	}
+	slices.SortFunc(all, func(a, b config.Problem) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
+	})
+	return all
+}
+
+// wrong reports whether anything is wrong with one group's entry.
+func (g *groups) wrong(key fleet.GroupKey) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return len(g.problems[key]) > 0
 }
 
 // tell reports what is wrong with the definitions of dynamic groups.
@@ -120,15 +338,36 @@ func (g *groups) keepRead(ctx context.Context, lease time.Duration, acceptLate f
 		switch err := g.reload(ctx); {
 		case err != nil:
 			wait = groupsRetryInterval
-		case first && g.unreadable() == nil:
+		case first && g.brokenForAll() == nil:
 			first = false
 			g.doubt()
 		}
 		g.tell()
-		if g.unreadable() != nil || acceptLate() != nil {
+		if err := acceptLate(); err != nil || g.unreadable() != nil {
 			wait = groupsRetryInterval
 		}
 	}
+}
+
+// settle has the object of each tenant written that this term has not, or of which it is
+// not known what became of the last write. It waits for no turn but that of each: while
+// one hangs the others go on. What can't be read is settled once it can.
+func (g *groups) settle(ctx context.Context) error {
+	g.mu.RLock()
+	static := g.static
+	g.mu.RUnlock()
+	var writes errgroup.Group
+	writes.SetLimit(moves)
+	for _, t := range g.all(static) {
+		writes.Go(func() error {
+			err := g.edit(ctx, &edit{key: fleet.GroupKey{Tenant: t.name}})
+			if errors.Is(err, errUnreadable) {
+				return nil
+			}
+			return err
+		})
+	}
+	return writes.Wait()
 }
 
 // reload reads the groups again, and has them acted on when they have changed.
@@ -138,96 +377,17 @@ func (g *groups) reload(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	before, broken := g.version.etag, g.unreadable()
-	if err := g.load(ctx); err != nil {
-		return err
-	}
-	if g.version.etag != before || broken != nil {
+	differs, err := g.load(ctx)
+	if differs {
 		g.changed()
 	}
-	return nil
+	return err
 }
 
-// begin waits until no other edit is under way.
+// begin waits until no edit is under way, and keeps others from beginning.
 func (g *groups) begin(ctx context.Context) (release func(), err error) {
-	select {
-	case g.edits <- struct{}{}:
-		return func() { <-g.edits }, nil
-	case <-ctx.Done():
+	if err := g.turns.Acquire(ctx, allTurns); err != nil {
 		return nil, fmt.Errorf("wait for the edit before: %w", context.Cause(ctx))
 	}
-}
-
-// maxConflicts is how often an edit is tried that other writes come before. Nobody
-// but this leader is to write there, so that is plenty.
-const maxConflicts = 6
-
-// conflictBackoff is how long it waits in between.
-func conflictBackoff() retry.Backoff {
-	return retry.Backoff{First: 50 * time.Millisecond, Limit: 1600 * time.Millisecond, Least: 25 * time.Millisecond}
-}
-
-// apply is the work of an edit that has begun: it applies change to the newest
-// dynamic groups and makes the result durable. change must be pure: it runs again
-// when another write came first. A change that changes nothing writes nothing if
-// this term has written what is there; confirm then says whether this server may
-// still answer for the shard. What was only read is written again, so that no write
-// which is still under way somewhere can undo what the caller is told.
-func (g *groups) apply(
-	ctx context.Context, confirm func(context.Context) error, change func(config.Dynamic) (config.Dynamic, error),
-) error {
-	again := false
-	defer func() {
-		if again {
-			g.changed()
-		}
-		if g.stale {
-			g.doubt()
-		}
-	}()
-	for conflicts := 0; ; {
-		if g.stale || g.unreadable() != nil {
-			if err := g.load(ctx); err != nil {
-				return err
-			}
-			g.stale, again = false, true
-		}
-		if err := g.unreadable(); err != nil {
-			return rpc.Precondition.Errorf("%w", err)
-		}
-		next, err := change(g.dynamic)
-		if err != nil {
-			return err
-		}
-		if g.version.proven && reflect.DeepEqual(next.Groups, g.dynamic.Groups) {
-			return confirm(ctx)
-		}
-		err = g.put(ctx, next)
-		g.stale = err != nil
-		if conflicts++; !errors.Is(err, object.ErrConflict) || conflicts == maxConflicts {
-			return err
-		}
-		// Another write came first: its version is read, and the change applied to it.
-		if end := retry.Wait(ctx, conflictBackoff().Draw(conflicts, g.cfg.Uniform)); end != nil {
-			return errors.Join(err, end)
-		}
-	}
-}
-
-// put makes d durable. Only the edit under way calls it, so nothing else
-// changes g.dynamic and g.version meanwhile.
-func (g *groups) put(ctx context.Context, d config.Dynamic) error {
-	before, h := g.version.etag, g.version.next()
-	d.Epoch, d.Rev, d.Writer = h.Epoch, h.Rev, h.Writer
-	body, err := d.Encode()
-	if err != nil {
-		return rpc.Exhausted.Errorf("%w", err)
-	}
-	etag, err := g.records.writer.PutGroups(ctx, body, before)
-	if err != nil {
-		return err
-	}
-	g.version.landed(etag)
-	g.set(d)
-	return nil
+	return func() { g.turns.Release(allTurns) }, nil
 }

@@ -59,6 +59,14 @@ func (t *instanceTypes) capacity(name string) (operators.Capacity, bool) {
 	return operators.Capacity(facts), facts != provider.InstanceType{}
 }
 
+// knows reports whether there is nothing to be asked of an instance type.
+func (t *instanceTypes) knows(name string) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	_, ok := t.known[name]
+	return ok || name == "" || t.source == nil
+}
+
 // changed tells that groups may have other instance types.
 func (t *instanceTypes) changed() {
 	select {

@@ -176,6 +176,13 @@ func (s *problems) mended(still config.Problems) {
 	maps.DeleteFunc(s.last, func(key fleet.GroupKey, p fleet.Problem) bool { return p.Reason == ReasonGroups && !wrong[key] })
 }
 
+// mendedOf does so for one group.
+func (s *problems) mendedOf(key fleet.GroupKey, still bool) {
+	if !still {
+		s.drop(key, func(p fleet.Problem) bool { return p.Reason == ReasonGroups })
+	}
+}
+
 // groupIn is the group that a field belongs to, such as groups.prod.web.size; zero
 // when it belongs to none.
 func groupIn(path string) fleet.GroupKey {

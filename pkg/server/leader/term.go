@@ -116,13 +116,28 @@ func (t *Term) assemble() (err error) {
 	t.problems.gone, t.problems.held, t.problems.lasting = t.groups.gone, t.loop.Held, t.lastingProblems
 	t.problems.told = func(key fleet.GroupKey) { t.watches.Changed(key, "") }
 	t.types.told = func() { t.watches.Changed(fleet.GroupKey{}, "") }
-	t.groups.altered = func() {
+	t.groups.altered = t.altered
+	return nil
+}
+
+// altered has everybody follow what is desired: of some groups, or of any if none is
+// named.
+func (t *Term) altered(keys ...fleet.GroupKey) {
+	if len(keys) == 0 {
 		t.problems.mended(t.groups.invalid())
 		t.problems.prune()
 		t.watches.Changed(fleet.GroupKey{}, "")
 		t.types.changed()
+		return
 	}
-	return nil
+	for _, key := range keys {
+		t.problems.mendedOf(key, t.groups.wrong(key))
+		t.problems.pruneOf(key)
+		t.watches.Changed(key, "")
+		if group, ok := t.groups.Group(key); ok && !t.types.knows(group.InstanceType) {
+			t.types.changed()
+		}
+	}
 }
 
 // Run reconciles, and keeps the leader's address, until the term ends or, by an

@@ -13,13 +13,21 @@ func (c *cache) enqueue(s slot, r row) {
 	if c == nil {
 		return
 	}
-	c.mu.Lock()
-	c.queue[s] = r
-	c.mu.Unlock()
+	c.remember(s, r)
 	select {
 	case c.wake <- struct{}{}:
 	default:
 	}
+}
+
+// remember has the row written together with the next one that is enqueued.
+func (c *cache) remember(s slot, r row) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue[s] = r
 }
 
 // run writes until closed. While one transaction is written the next one fills.

@@ -185,14 +185,14 @@ func (c *cache) instances() map[string]row {
 	return c.read[tableInstances]
 }
 
-// groups returns the groups object that the file held when it was opened.
-func (c *cache) groups(key string) row {
+// groups returns the objects with dynamic groups that the file held when it was opened.
+func (c *cache) groups() map[string]row {
 	if c == nil {
-		return row{}
+		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.read[tableGroups][key]
+	return c.read[tableGroups]
 }
 
 // forgetRead frees what was read: from now on memory knows better.
@@ -207,4 +207,7 @@ func (c *cache) forgetRead() {
 
 func (c *cache) putInstance(key string, r row) { c.enqueue(slot{tableInstances, key}, r) }
 func (c *cache) deleteInstance(key string)     { c.enqueue(slot{tableInstances, key}, row{}) }
-func (c *cache) putGroups(key string, r row)   { c.enqueue(slot{tableGroups, key}, r) }
+
+// putGroups leaves an object with dynamic groups, which may be large, to the next write
+// of a record or to the end. Until then the etag tells that the row is old.
+func (c *cache) putGroups(key string, r row) { c.remember(slot{tableGroups, key}, r) }

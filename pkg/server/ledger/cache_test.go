@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
 	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/server/ledger"
@@ -244,21 +247,22 @@ func TestGroups(t *testing.T) {
 	cfg := config(t, store)
 	l := open(t, cfg)
 	w := l.Lead(term{epoch: 1})
-	if body, etag, err := w.Groups(t.Context()); body != nil || etag != "" || err != nil {
-		t.Errorf("before the first: %q %q %v", body, etag, err)
+	at := w.TenantKey("default")
+	if o, err := w.Groups(t.Context(), at); o.Body != nil || o.ETag != "" || err != nil {
+		t.Errorf("before the first: %v %v", o, err)
 	}
-	one, err := w.PutGroups(t.Context(), []byte("one"), "")
+	one, err := w.PutGroups(t.Context(), at, []byte("one"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.PutGroups(t.Context(), []byte("other"), ""); !isConflict(err) {
+	if _, err := w.PutGroups(t.Context(), at, []byte("other"), ""); !isConflict(err) {
 		t.Errorf("a second first one: %v", err)
 	}
-	two, err := w.PutGroups(t.Context(), []byte(`{"epoch":7}`), one)
+	two, err := w.PutGroups(t.Context(), at, []byte(`{"epoch":7}`), one)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.PutGroups(t.Context(), []byte("three"), one); !isConflict(err) {
+	if _, err := w.PutGroups(t.Context(), at, []byte("three"), one); !isConflict(err) {
 		t.Errorf("over an old one: %v", err)
 	}
 	closeLedger(t, l)
@@ -267,9 +271,63 @@ func TestGroups(t *testing.T) {
 	if epoch := l.HighestEpoch(); epoch != 7 {
 		t.Errorf("after a restart, from the cache: epoch %d, want that of the groups", epoch)
 	}
-	if body, etag, err := l.Groups(context.Background()); string(body) != `{"epoch":7}` || etag != two || err != nil {
-		t.Errorf("read: %q %q %v", body, etag, err)
+	if o, err := l.Groups(context.Background(), at); string(o.Body) != `{"epoch":7}` || o.ETag != two || err != nil {
+		t.Errorf("read: %v %v", o, err)
 	}
+}
+
+// TestTenants: the objects of all tenants are found, and only those are read that are
+// not as they were seen last, also after a restart. What is no tenant's is left alone.
+func TestTenants(t *testing.T) {
+	inner := mem.New(mem.Config{HashETags: true})
+	var read []string
+	store := objecttest.NewFaults(inner, nil)
+	store.Set(func(r objecttest.Request) objecttest.Outcome {
+		if r.Verb == object.VerbGet {
+			read = append(read, r.Key)
+		}
+		return objecttest.Outcome{}
+	})
+	cfg := config(t, store)
+	cfg.Concurrency = 1
+	l := open(t, cfg)
+	w := l.Lead(term{epoch: 1})
+	for _, tenant := range []string{"a", "b", "c"} {
+		if _, err := w.PutGroups(t.Context(), w.TenantKey(tenant), []byte(`{"epoch":1,"of":"`+tenant+`"}`), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, inner, "groups/dev-1/Odd.jsonc", "{}")
+	put(t, inner, "groups/dev-11/a.jsonc", "{}")
+	expect := func(what string, l *ledger.Ledger, reads []string, tenants ...string) {
+		t.Helper()
+		read = nil
+		found, err := l.Tenants(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if names := slices.Sorted(maps.Keys(found)); !slices.Equal(names, tenants) || !slices.Equal(read, reads) {
+			t.Errorf("%s: found %v, read %v, want %v, %v", what, names, read, tenants, reads)
+		}
+		for tenant, o := range found {
+			if !strings.Contains(string(o.Body), `"of":"`+tenant+`"`) {
+				t.Errorf("%s: %s has %s", what, tenant, o.Body)
+			}
+		}
+	}
+	expect("written here", l, nil, "a", "b", "c")
+	put(t, inner, w.TenantKey("b"), `{"epoch":9,"of":"b"}`)
+	if err := inner.Delete(t.Context(), w.TenantKey("c")); err != nil {
+		t.Fatal(err)
+	}
+	expect("changed by others", l, []string{w.TenantKey("b")}, "a", "b")
+	closeLedger(t, l)
+	l = open(t, cfg)
+	defer closeLedger(t, l)
+	if epoch := l.HighestEpoch(); epoch != 9 {
+		t.Errorf("after a restart: epoch %d, want that of b", epoch)
+	}
+	expect("after a restart", l, nil, "a", "b")
 }
 
 func connect(t *testing.T, path string) *sqlite3.Conn {

@@ -18,6 +18,7 @@ func TestHighestEpochCountsWhatCanBeRead(t *testing.T) {
 	}{
 		{"nothing", "other", "", 0},
 		{"groups", "groups/dev-1.jsonc", `{"epoch": 7, "rev": 1, "writer": "w", "groups": {}}`, 7},
+		{"groups of a tenant", "groups/dev-1/prod.jsonc", `{"epoch": 6, "rev": 1, "writer": "w", "groups": {}}`, 6},
 		{"groups with comments", "groups/dev-1.jsonc", "// by hand\n{\"rev\": true, \"epoch\": 8, /* x */ \"groups\": [],}", 8},
 		{"groups of another shard", "groups/dev-2.jsonc", `{"epoch": 7}`, 0},
 		{"cut off", "groups/dev-1.jsonc", `{"epoch": 7, "gro`, 0},
@@ -46,15 +47,18 @@ func TestHighestEpochCountsWhatCanBeRead(t *testing.T) {
 
 // Without the groups the highest epoch is not known, so Load must not succeed.
 func TestLoadFailsWithoutTheGroups(t *testing.T) {
-	l, faults, _ := bare(t)
-	faults.Set(func(r objecttest.Request) objecttest.Outcome {
-		if r.Key == "groups/dev-1.jsonc" {
-			return objecttest.Outcome{Fault: objecttest.Dropped}
+	for _, lost := range []string{"groups/dev-1.jsonc", "groups/dev-1/", "groups/dev-1/prod.jsonc"} {
+		l, faults, store := bare(t)
+		put(t, store, "groups/dev-1/prod.jsonc", "{}")
+		faults.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Key == lost {
+				return objecttest.Outcome{Fault: objecttest.Dropped}
+			}
+			return objecttest.Outcome{}
+		})
+		if _, err := l.Load(t.Context()); err == nil {
+			t.Errorf("loaded without %s", lost)
 		}
-		return objecttest.Outcome{}
-	})
-	if _, err := l.Load(t.Context()); err == nil {
-		t.Error("loaded")
 	}
 }
 

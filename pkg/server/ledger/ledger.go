@@ -54,6 +54,7 @@ func (c Config) validate() error {
 
 // Ledger is one shard's record. It is safe for concurrent use.
 type Ledger struct {
+	*dynamics
 	cfg   Config
 	cache *cache // nil: done without
 	locks locks
@@ -66,7 +67,6 @@ type Ledger struct {
 	groups    map[fleet.GroupKey][]fleet.InstanceID // sorted
 	order     atomic.Pointer[[]fleet.InstanceID]    // of entries, sorted; nil: since the last time some came or went
 	malformed map[string]malformed                  // by key
-	dynamic   row                                   // the groups object as last seen
 }
 
 // entry is a record as it was last read or written.
@@ -98,8 +98,8 @@ func Open(cfg Config) (*Ledger, error) {
 	}
 	if cfg.CachePath != "" {
 		l.cache = openCache(cfg.CachePath, cfg.Logger)
-		l.dynamic = l.cache.groups(groupsKey(cfg.Shard))
 	}
+	l.dynamics = newDynamics(cfg, l.cache)
 	return l, nil
 }
 
@@ -164,7 +164,7 @@ func (l *Ledger) HighestEpoch() uint64 {
 	for _, e := range l.entries {
 		highest = max(highest, e.instance.Epoch)
 	}
-	outside := []uint64{readEpoch(l.dynamic.body)}
+	outside := l.epochs()
 	for _, m := range l.malformed {
 		outside = append(outside, m.epoch)
 	}

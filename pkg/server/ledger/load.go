@@ -31,7 +31,7 @@ func (l *Ledger) Load(ctx context.Context) (Stats, error) {
 	var c *comparison
 	work, ctx := errgroup.WithContext(ctx)
 	work.Go(func() (err error) { c, err = l.compare(ctx, known); return err })
-	work.Go(func() error { _, _, err := l.Groups(ctx); return err })
+	work.Go(func() error { return l.load(ctx) })
 	if err := work.Wait(); err != nil {
 		return Stats{}, fmt.Errorf("load ledger: %w", err)
 	}

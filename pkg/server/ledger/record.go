@@ -18,7 +18,12 @@ const suffix = ".json"
 
 func prefix(shard string) string { return "instance/" + shard + "/" }
 
-func groupsKey(shard string) string { return "groups/" + shard + ".jsonc" }
+// groupsSuffix is that of objects with dynamic groups.
+const groupsSuffix = ".jsonc"
+
+func groupsKey(shard string) string { return "groups/" + shard + groupsSuffix }
+
+func tenantsPrefix(shard string) string { return "groups/" + shard + "/" }
 
 // key is "instance/{shard}/{tenant}.{storage-key}.json".
 func (l *Ledger) key(tenant string, id fleet.InstanceID) string {

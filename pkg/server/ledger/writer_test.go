@@ -336,7 +336,7 @@ func TestFenceLostDuringTheWrite(t *testing.T) {
 	if _, err := w.Create(t.Context(), pending(2)); !errors.Is(err, errLost) {
 		t.Errorf("create: %v", err)
 	}
-	if _, err := w.PutGroups(t.Context(), []byte("{}"), ""); !errors.Is(err, errLost) {
+	if _, err := w.PutGroups(t.Context(), w.TenantKey("default"), []byte("{}"), ""); !errors.Is(err, errLost) {
 		t.Errorf("groups: %v", err)
 	}
 	if i, _ := l.Get(newID(1)); i.Phase != fleet.Running {

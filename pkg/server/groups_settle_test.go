@@ -1,0 +1,98 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/objecttest"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// TestOneTenantUnreadable: the groups of a tenant that can't be read cost the store no more
+// than a look each minute.
+func TestOneTenantUnreadable(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 0 } }`
+		s.putConfig(shardID)
+		s.put(prodAt, `{ "groups": 7 }`)
+		s.start().awaitLeading()
+		time.Sleep(10 * time.Minute)
+		var looks atomic.Int32
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if strings.HasPrefix(r.Key, "groups/") {
+				looks.Add(1)
+			}
+			return objecttest.Outcome{}
+		})
+		time.Sleep(time.Hour)
+		s.store.Set(nil)
+		s.put(prodAt, `{ "groups": { "job": { "template": "knd", "size": 1 } } }`)
+		time.Sleep(3 * time.Minute)
+		if !strings.Contains(s.get(prodAt), `"writer"`) {
+			t.Errorf("it was not written: %s", s.get(prodAt))
+		}
+		if n := looks.Load(); n > 2*60 { // the old object, and a list
+			t.Errorf("%d requests in an hour", n)
+		}
+	})
+}
+
+// TestMistakeFoundByAnEdit: a mistake made by hand is told when an edit runs into it,
+// not only when the groups are read the next time.
+func TestMistakeFoundByAnEdit(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		time.Sleep(5 * time.Minute) // what is read after a takeover has been
+		watch := p.watchErrors("default")
+		watch.quiet()
+		s.put(prodAt, `{ "groups": [`)
+		if _, err := p.operator("prod").UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{
+			Key: "job", Template: ptr("knd"), Size: ptr(int32(1)),
+		}); err == nil {
+			t.Fatal("the edit went through")
+		}
+		watch.next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
+			return e.GetReason() == "GroupsInvalid" && strings.Contains(e.GetMessage(), prodAt)
+		})
+	})
+}
+
+// TestDoubtHoldsUpNobody: while one tenant's writes hang, and are tried again and again,
+// others don't wait.
+func TestDoubtHoldsUpNobody(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		time.Sleep(2 * time.Minute) // until the groups have been read again after the takeover
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbPut && r.Key == prodAt {
+				return objecttest.Outcome{Fault: objecttest.Hung}
+			}
+			return objecttest.Outcome{}
+		})
+		prod := p.operator("prod")
+		for n := range 3 {
+			go func() {
+				for ctx := t.Context(); ctx.Err() == nil; {
+					ask, cancel := context.WithTimeout(ctx, 20*time.Second)
+					_, _ = prod.UpsertGroup(ask, &nstancev1.UpsertGroupRequest{Key: fmt.Sprint("job", n), Template: ptr("knd"), Size: ptr(int32(1))})
+					cancel()
+				}
+			}()
+		}
+		for n := range int32(100) {
+			began := time.Now()
+			p.scale(3 + n%2)
+			if took := time.Since(began); took > 100*time.Millisecond {
+				t.Errorf("default waited %s for prod", took)
+			}
+			time.Sleep(3 * time.Second)
+		}
+		s.store.Set(nil)
+	})
+}
