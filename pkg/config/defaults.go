@@ -78,6 +78,7 @@ func (d defaulter) durations(s *Server) {
 		"garbage_collection.interval":                 {&s.GarbageCollection.Interval, 2 * time.Minute},
 		"garbage_collection.registration_timeout":     {&s.GarbageCollection.RegistrationTimeout, 5 * time.Minute},
 		"garbage_collection.deleted_record_retention": {&s.GarbageCollection.DeletedRecordRetention, 30 * time.Minute},
+		"garbage_collection.request_retention":        {&s.GarbageCollection.RequestRetention, 7 * day},
 		"create_backoff.settle":                       {&s.CreateBackoff.Settle, 2 * time.Minute},
 		"create_backoff.max":                          {&s.CreateBackoff.Max, 5 * time.Minute},
 		"on_demand.create_timeout":                    {&s.OnDemand.CreateTimeout, 10 * time.Minute},

@@ -48,6 +48,7 @@ func TestDefaults(t *testing.T) {
 		{"gc.interval", s.GarbageCollection.Interval.Std(), 2 * time.Minute},
 		{"gc.registration_timeout", s.GarbageCollection.RegistrationTimeout.Std(), 5 * time.Minute},
 		{"gc.retention", s.GarbageCollection.DeletedRecordRetention.Std(), 30 * time.Minute},
+		{"gc.request_retention", s.GarbageCollection.RequestRetention.Std(), 7 * 24 * time.Hour},
 		{"on_demand.create_timeout", s.OnDemand.CreateTimeout.Std(), 10 * time.Minute},
 		{"expiry", s.Expiry, config.Expiry{}},
 		{"template.size", *shard.Templates["knd"].Size, 1},

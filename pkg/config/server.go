@@ -108,6 +108,7 @@ type GarbageCollection struct {
 	Interval               Duration `json:"interval"`
 	RegistrationTimeout    Duration `json:"registration_timeout"`
 	DeletedRecordRetention Duration `json:"deleted_record_retention"`
+	RequestRetention       Duration `json:"request_retention"`
 }
 
 // Expiry is how old instances may become.

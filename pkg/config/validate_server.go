@@ -88,6 +88,7 @@ func (v *validator) server() {
 	v.duration("server.garbage_collection.interval", s.GarbageCollection.Interval, time.Second, day)
 	v.duration("server.garbage_collection.registration_timeout", s.GarbageCollection.RegistrationTimeout, 5*time.Second, day)
 	v.duration("server.garbage_collection.deleted_record_retention", s.GarbageCollection.DeletedRecordRetention, time.Minute, 30*day)
+	v.duration("server.garbage_collection.request_retention", s.GarbageCollection.RequestRetention, time.Hour, 365*day)
 	v.duration("server.on_demand.create_timeout", s.OnDemand.CreateTimeout, time.Second, 7*day)
 	v.expiry(s.Expiry)
 	if v.checks.Server != nil {

@@ -157,6 +157,7 @@ func (t *Term) Run(publish func() (withdraw func())) error {
 	aside.Go(func() { t.refresh.remind(t.ctx) })
 	aside.Go(func() { t.watches.Run(t.ctx) })
 	aside.Go(func() { t.roster.Keep(t.ctx) })
+	aside.Go(func() { t.expiry().run(t.ctx) })
 	aside.Go(func() { t.tidy(t.ctx) })
 	withdraw := publish()
 	// Callers are told to look elsewhere at once, not when the last write is over.

@@ -16,10 +16,10 @@ import (
 // its key from naming anything, so that no second instance comes of it.
 var ErrRequest = errors.New("malformed request")
 
-// Request is what an idempotency key stands for: one on-demand instance, for ever,
-// unless that came to nothing. It is written before the instance's record, so that
-// whoever is asked again, on whichever server, goes on with the same id. It is never
-// removed.
+// Request is what an idempotency key stands for: one on-demand instance, until long
+// after its end, unless that came to nothing. It is written before the instance's
+// record, so that whoever is asked again, on whichever server, goes on with the same
+// id.
 type Request struct {
 	Tenant    string           `json:"tenant"`
 	Key       string           `json:"key"`
@@ -73,6 +73,7 @@ type storedRequest struct {
 	Request
 	unknown record.Unknown
 	etag    object.ETag
+	written time.Time // by the clock of the store
 }
 
 func (l *Ledger) request(ctx context.Context, tenant, key string) (storedRequest, error) {
@@ -85,7 +86,7 @@ func (l *Ledger) request(ctx context.Context, tenant, key string) (storedRequest
 		return storedRequest{}, err
 	}
 	r, unknown, err := decodeRequest(o.Body, tenant, key)
-	return storedRequest{Request: r, unknown: unknown, etag: o.ETag}, err
+	return storedRequest{Request: r, unknown: unknown, etag: o.ETag, written: o.ModTime}, err
 }
 
 // decodeRequest reads a request and checks that it is the one its key speaks of.
