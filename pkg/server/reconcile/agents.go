@@ -80,15 +80,10 @@ type urgency int
 
 const (
 	nothing urgency = iota
-	// unhurried news comes from an instance that does well. A thousand of them
-	// may come up together, and a pass looks at all of a group each time, so
-	// such news is gathered for a moment: ten times what the last pass took,
-	// unhurriedMost at most.
+	// unhurried news comes from an instance that does well (schedule.markSoon).
 	unhurried
 	urgent
 )
-
-const unhurriedMost = 100 * time.Millisecond
 
 // heard takes over news of an instance, which is applied to what is known of
 // it, together with its record (zero if there is none). When that changes what
@@ -110,8 +105,7 @@ func (l *Loop) heard(id fleet.InstanceID, apply func(*observation, fleet.Instanc
 	case urgent:
 		l.schedule.mark(r.GroupKey())
 	case unhurried:
-		l.schedule.markAt(r.GroupKey(), time.Now().Add(min(time.Duration(10*l.passTook.Load()), unhurriedMost)))
-		l.schedule.signal()
+		l.schedule.markSoon(time.Now(), r.GroupKey())
 	}
 	l.cfg.Changed(r.GroupKey(), id)
 }

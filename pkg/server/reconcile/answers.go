@@ -18,7 +18,7 @@ func (o *observations) see(r fleet.Instance, a answer, now time.Time) (changed b
 // place, as one: no decision is made on some of them. Of a question that got none it
 // only remembers that it is open. It returns the records of which something changed.
 func (o *observations) seeAll(records []fleet.Instance, answers []answer, now time.Time) (changed []fleet.Instance) {
-	var moved []fleet.GroupKey
+	var moved, well []fleet.GroupKey
 	o.mu.Lock()
 	for n, r := range records {
 		b := o.observation(r.ID)
@@ -33,7 +33,11 @@ func (o *observations) seeAll(records []fleet.Instance, answers []answer, now ti
 		} else {
 			delete(o.absent, r.ID)
 		}
-		if b.vm != word {
+		switch {
+		case b.vm == word:
+		case b.vm == plan.VMAlive && word == plan.VMUnknown:
+			well = append(well, r.GroupKey())
+		default:
 			moved = append(moved, r.GroupKey())
 		}
 		if b.vm != word || b.state != state {
@@ -42,6 +46,7 @@ func (o *observations) seeAll(records []fleet.Instance, answers []answer, now ti
 	}
 	o.mu.Unlock()
 	o.schedule.mark(moved...)
+	o.schedule.markSoon(now, well...)
 	return changed
 }
 

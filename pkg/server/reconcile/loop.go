@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -26,10 +25,10 @@ type Loop struct {
 	witness  *witness
 	balancer *balance.Balancer
 
-	passing  sync.Mutex   // held while groups are decided about; no part waits for it
-	passTook atomic.Int64 // the last pass, in nanoseconds
+	passing sync.Mutex // held while groups are decided about; no part waits for it
 
-	resumable map[fleet.InstanceID]bool // pending records that were there at takeover; of the deciding goroutine
+	resumable resumable       // of the deciding goroutine
+	viewed    []plan.Instance // the room of the last view, for the next; the same
 }
 
 // New returns a loop for one term.
@@ -40,7 +39,7 @@ func New(cfg Config) (*Loop, error) {
 	t := newTerm(cfg)
 	l := &Loop{
 		term: t, launcher: newLauncher(t), poller: newPoller(t), witness: &witness{term: t},
-		resumable: map[fleet.InstanceID]bool{},
+		resumable: resumable{},
 	}
 	l.sweeper = newSweeper(t, l.launcher, l.poller, l.witness)
 	l.balancer = newBalancer(t)
@@ -93,7 +92,7 @@ func (l *Loop) begin(ctx context.Context, vms []provider.VM, asked time.Time) {
 	records := l.cfg.Ledger.Instances()
 	for _, r := range records {
 		if r.Phase == fleet.Pending {
-			l.resumable[r.ID] = true
+			l.resumable.add(r)
 		}
 	}
 	now := time.Now()
@@ -158,7 +157,7 @@ func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool
 	}
 	l.apply(ctx, v, plan.Next(v), defined)
 	l.balance(ctx, v, defined)
-	l.passTook.Store(int64(time.Since(now)))
+	l.schedule.passTook.Store(int64(time.Since(now)))
 	return true
 }
 

@@ -304,5 +304,9 @@ func (l *launcher) ended(x *launch, out outcome, err error, now time.Time) {
 		default:
 		}
 	})
+	if out == made && x.replaces == "" {
+		l.schedule.markSoon(now, x.group.Key)
+		return
+	}
 	l.schedule.mark(x.group.Key)
 }

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -9,7 +10,8 @@ import (
 
 // schedule says which groups are due for a pass. It is safe for concurrent use.
 type schedule struct {
-	woken chan struct{} // holds at most one: there is something to do
+	woken    chan struct{} // holds at most one: there is something to do
+	passTook atomic.Int64  // the last pass, in nanoseconds
 
 	mu     sync.Mutex
 	due    []fleet.GroupKey
@@ -46,6 +48,21 @@ func (s *schedule) markAt(key fleet.GroupKey, t time.Time) {
 	if !t.IsZero() {
 		s.later.add(key, t)
 	}
+}
+
+// unhurriedMost is how long a pass waits at most that nothing is urgent for.
+const unhurriedMost = 500 * time.Millisecond
+
+// markSoon asks for a pass of each group for news that changes nothing for anybody else
+// in it, such as that an instance does well. Thousands of them must not be as many
+// passes, of which each costs what the group has instances, so news is gathered for a
+// moment: ten times what the last pass took, unhurriedMost at most.
+func (s *schedule) markSoon(now time.Time, keys ...fleet.GroupKey) {
+	at := now.Add(min(time.Duration(10*s.passTook.Load()), unhurriedMost))
+	for _, key := range keys {
+		s.markAt(key, at)
+	}
+	s.signal()
 }
 
 // signal wakes the deciding goroutine.

@@ -11,7 +11,7 @@ import (
 )
 
 // view gathers everything that a decision about one group depends on, and
-// whether the group is defined.
+// whether the group is defined. It is good until the next one is gathered.
 //
 // The order matters: a worker takes its instance out of those being created, or
 // ends its being busy, only after the ledger shows what it did. So the creates
@@ -21,14 +21,17 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	g, defined := l.cfg.Groups.Group(key)
 	g.Key = key
 	begun, notBefore := l.launcher.of(g)
-	instances, again := l.observed.join(l.cfg.Ledger, key, begun, l.witness.last == awaited, now)
+	instances, again := l.observed.join(l.cfg.Ledger, key, begun, l.witness.last == awaited, now, l.viewed[:0])
+	l.viewed = instances
+	l.resumable.keep(key, instances)
 	for n := range instances {
 		i := &instances[n]
 		// A record that an idempotency key names is wanted whenever it lands: a
 		// tombstone would make the key name a dead instance before the caller
 		// was answered. Nothing has acted on it, and its id makes no second
 		// one.
-		i.Stray = !i.Busy && i.Phase == fleet.Pending && i.RequestKey == "" && i.Epoch < l.cfg.Fence.Epoch() && !l.resumable[i.ID]
+		i.Stray = !i.Busy && i.Phase == fleet.Pending && i.RequestKey == "" && i.Epoch < l.cfg.Fence.Epoch() &&
+			!l.resumable[key][i.ID]
 	}
 	// After the records: one that becomes readable meanwhile must not count as an
 	// instance and fill a place beside it.
@@ -47,13 +50,15 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 // recorded yet, with what is known beyond them, in the order of their ids; and
 // when a step is due again that failed. While it is awaited whether the absence of
 // VMs is real, they are shown as alive and busy, so that it decides nothing.
+//
+// The instances are put into the room that is given.
 func (o *observations) join(
-	l Ledger, key fleet.GroupKey, begun []fleet.Instance, isAwaited bool, now time.Time,
+	l Ledger, key fleet.GroupKey, begun []fleet.Instance, isAwaited bool, now time.Time, room []plan.Instance,
 ) (all []plan.Instance, again time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	records := l.Group(key)
-	all = make([]plan.Instance, 0, len(records)+len(begun))
+	all = slices.Grow(room, len(records)+len(begun))
 	unrecorded := make(map[fleet.InstanceID]fleet.Instance, len(begun))
 	for _, x := range begun {
 		unrecorded[x.ID] = x
