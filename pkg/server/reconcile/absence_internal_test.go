@@ -56,6 +56,25 @@ func TestMissed(t *testing.T) {
 	}
 }
 
+// TestACreateOfTheLastTermMayBeSlowToShow: the record says when its create was asked
+// for first. While the provider throttled, the leader before this one asked on until its
+// end, so a VM may have come to be just then.
+func TestACreateOfTheLastTermMayBeSlowToShow(t *testing.T) {
+	takeover := time.Unix(1_700_000_000, 0)
+	at := func(s int) time.Time { return takeover.Add(time.Duration(s) * time.Second) }
+	r := fleet.Instance{ID: "i", Phase: fleet.Pending, Provider: fleet.ProviderRef{CreateAttemptedAt: new(at(-70))}}
+	o := newObservations(newSchedule(), false, takeover)
+	for _, c := range []struct {
+		asked int
+		gone  bool
+	}{{1, false}, {4, false}, {59, false}, {60, false}, {62, true}} {
+		o.see(r, answer{id: r.ID, asked: at(c.asked)}, at(c.asked))
+		if gone := o.get(r.ID).vm == plan.VMGone; gone != c.gone {
+			t.Errorf("not found %d s after the takeover: gone %v", c.asked, gone)
+		}
+	}
+}
+
 // TestWeigh: how many may be absent at once before their agents are heard, and what
 // those say.
 func TestWeigh(t *testing.T) {

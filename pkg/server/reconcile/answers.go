@@ -26,7 +26,7 @@ func (o *observations) seeAll(records []fleet.Instance, answers []answer, now ti
 		if answers[n].err != nil {
 			b.leaveOpen(answers[n])
 		} else {
-			b.see(r, answers[n], o.consistent, now)
+			b.see(r, answers[n], o, now)
 		}
 		if b.absent() {
 			o.absent[r.ID] = true
@@ -50,7 +50,7 @@ func (o *observations) seeAll(records []fleet.Instance, answers []answer, now ti
 	return changed
 }
 
-func (b *observation) see(r fleet.Instance, a answer, consistent bool, now time.Time) {
+func (b *observation) see(r fleet.Instance, a answer, o *observations, now time.Time) {
 	b.shown = b.shown || a.found
 	if a.asked.Before(b.asOf) {
 		return
@@ -63,8 +63,8 @@ func (b *observation) see(r fleet.Instance, a answer, consistent bool, now time.
 	word := wordOf(a.vm.State)
 	switch {
 	case !a.found:
-		b.miss(r, a.asked, consistent)
-	case b.ended && !consistent && !dead(word): // an answer that is older than one before it
+		b.miss(r, a.asked, o)
+	case b.ended && !o.consistent && !dead(word): // an answer that is older than one before it
 	default:
 		b.vm, b.state = word, a.vm.State
 		b.ended = dead(word)
@@ -82,8 +82,8 @@ func (b *observation) see(r fleet.Instance, a answer, consistent bool, now time.
 }
 
 // miss takes over that a question sent at asked did not find the VM.
-func (b *observation) miss(r fleet.Instance, asked time.Time, consistent bool) {
-	f := missed(r, search{consistent: consistent, shown: b.shown, attempted: b.attempted(r), missedAt: b.missedAt}, asked)
+func (b *observation) miss(r fleet.Instance, asked time.Time, o *observations) {
+	f := missed(r, search{consistent: o.consistent, shown: b.shown, attempted: b.mayHaveAsked(r, o.began), missedAt: b.missedAt}, asked)
 	b.missedAt, b.askAt = f.missedAt, f.askAt
 	if f.gone {
 		b.vm, b.state = plan.VMGone, provider.StateDeleted
@@ -106,6 +106,17 @@ func (b *observation) attempted(r fleet.Instance) time.Time {
 	at := b.attemptedAt
 	if r.Provider.CreateAttemptedAt != nil && r.Provider.CreateAttemptedAt.After(at) {
 		at = *r.Provider.CreateAttemptedAt
+	}
+	return at
+}
+
+// mayHaveAsked is when the provider may have been asked to create it last. Of the
+// creates before this term only the first left its time in the record: while the
+// provider throttled, the leader before this one may have asked until its end.
+func (b *observation) mayHaveAsked(r fleet.Instance, began time.Time) time.Time {
+	at := b.attempted(r)
+	if b.attemptedAt.IsZero() && r.Provider.CreateAttemptedAt != nil && began.After(at) {
+		return began
 	}
 	return at
 }

@@ -13,27 +13,27 @@ import (
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// throttledProvider refuses status calls: the next large one, or all until a moment.
-type throttledProvider struct {
+// unansweredProvider refuses status calls: the next large one, or all until a moment.
+type unansweredProvider struct {
 	*blindProvider
 	large atomic.Bool
 	until atomic.Int64 // in nanoseconds
 	calls atomic.Int64 // that were refused
 }
 
-// throttled lets all servers lead with one provider that can be throttled.
-func (s *shard) throttled(consistent bool) *throttledProvider {
-	p := &throttledProvider{blindProvider: s.blinded(consistent)}
+// unanswered lets all servers lead with one provider whose status calls can be made to fail.
+func (s *shard) unanswered(consistent bool) *unansweredProvider {
+	p := &unansweredProvider{blindProvider: s.blinded(consistent)}
 	s.adjust = func(c *reconcile.Config) { c.Provider = p }
 	return p
 }
 
-func (p *throttledProvider) throttle(d time.Duration) { p.until.Store(time.Now().Add(d).UnixNano()) }
+func (p *unansweredProvider) silence(d time.Duration) { p.until.Store(time.Now().Add(d).UnixNano()) }
 
-func (p *throttledProvider) Get(ctx context.Context, refs []provider.Ref) []provider.Answer {
+func (p *unansweredProvider) Get(ctx context.Context, refs []provider.Ref) []provider.Answer {
 	if time.Now().UnixNano() < p.until.Load() || len(refs) > 10 && p.large.CompareAndSwap(true, false) {
 		p.calls.Add(1)
-		return slices.Repeat([]provider.Answer{{Err: provider.ErrThrottled}}, len(refs))
+		return slices.Repeat([]provider.Answer{{Err: fake.ErrLost}}, len(refs))
 	}
 	return p.blindProvider.Get(ctx, refs)
 }
@@ -44,7 +44,7 @@ func (p *throttledProvider) Get(ctx context.Context, refs []provider.Ref) []prov
 func TestLargeShardIsHeldInAnotherWorld(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		const size, deleting = 1000, 3
-		p := s.throttled(true)
+		p := s.unanswered(true)
 		s.size(web, size)
 		s.lead()
 		pass(30 * time.Second)

@@ -23,6 +23,7 @@ const (
 	unnoted                   // there is a VM, and the record does not name it yet
 	unclear                   // there may be a VM: the same id again
 	unrecorded                // the record may have been written; the provider was not asked
+	putOff                    // the provider throttles: the same id again when its turn comes
 )
 
 // ReasonCreateFailed is in the tombstone of an instance whose create certainly
@@ -65,9 +66,17 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	l.announce(x, time.Now())
 	vm, asked, err := l.ask(ctx, x, spec, repeated)
 	l.release(x) // what is left to do is a matter of the store
-	switch {
-	case err == nil:
+	if err == nil {
 		return l.created(ctx, x, vm, asked)
+	}
+	return l.unanswered(ctx, x, recorded, repeated, err)
+}
+
+// unanswered is the outcome of a create that the provider did not answer with a VM.
+func (l *launcher) unanswered(ctx context.Context, x *launch, recorded, repeated bool, err error) (outcome, error) {
+	switch {
+	case errors.Is(err, provider.ErrThrottled):
+		return l.putOff(ctx, x, repeated, createProblem(x, err))
 	case provider.Definite(err) && !recorded, givenUp(x.record, repeated, err):
 		return l.abandon(ctx, x, createProblem(x, err))
 	case provider.Definite(err) && !repeated:

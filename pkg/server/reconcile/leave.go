@@ -68,7 +68,7 @@ func (l *Loop) remove(ctx context.Context, a plan.Action) error {
 // its end could be told from its being slow to land only after a while.
 func (l *Loop) lookOnce(ctx context.Context, r fleet.Instance) {
 	b, now := l.observed.get(r.ID), time.Now()
-	if r.Provider.ID != "" || b.shown || !l.observed.consistent || !now.Before(b.attempted(r).Add(believeNotFound)) {
+	if r.Provider.ID != "" || b.shown || !l.observed.consistent || !now.Before(b.mayHaveAsked(r, l.observed.began).Add(believeNotFound)) {
 		return
 	}
 	if got := l.cloud.get(ctx, refOf(r)); got.err == nil { // else it only costs time

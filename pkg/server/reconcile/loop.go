@@ -127,6 +127,7 @@ func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 	l.passing.Lock()
 	defer l.passing.Unlock()
 	now := time.Now()
+	calmAt := l.cloud.calm(now, l.calmed)
 	l.poller.ask(ctx, now)
 	before := l.witness.last
 	held, until := l.witness.look(now)
@@ -135,7 +136,7 @@ func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 	}
 	if held || l.sweeper.suspended() { // whatever lifts that marks every group
 		l.launcher.clear()
-		return sooner(l.poller.next(), until), true
+		return sooner(sooner(l.poller.next(), until), calmAt), true
 	}
 	if key, ok := l.schedule.take(now); ok && !l.pass(ctx, key, now) {
 		return now, false
@@ -143,7 +144,8 @@ func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 	l.launcher.dispatch(ctx, now)
 	l.cloud.removes.next(ctx) // more of them may be allowed now
 	next, idle := l.schedule.next()
-	return sooner(sooner(next, until), sooner(l.poller.next(), l.launcher.createAt)), idle
+	next = sooner(sooner(next, until), calmAt)
+	return sooner(next, sooner(l.poller.next(), l.launcher.createAt)), idle
 }
 
 // pass decides about one group and sets the workers going, unless what the absence of
@@ -214,7 +216,7 @@ func (l *Loop) Reconfigure(t Tuning, swap func()) error {
 	swap()
 	l.tuning.Store(&t)
 	l.launcher.retune(t.CreateRate)
-	l.cloud.resize(t.CreateRate.Concurrency)
+	l.cloud.retune(t.CreateRate)
 	select {
 	case l.sweeper.retuned <- struct{}{}:
 	default: // it is about to look

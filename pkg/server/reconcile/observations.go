@@ -23,7 +23,8 @@ func stepBackoff() retry.Backoff {
 // safe for concurrent use.
 type observations struct {
 	schedule   *schedule
-	consistent bool // the provider's reads always show the present
+	consistent bool      // the provider's reads always show the present
+	began      time.Time // of the term
 
 	mu        sync.Mutex
 	instances map[fleet.InstanceID]*observation
@@ -53,7 +54,7 @@ type observation struct {
 	addresses []netip.Addr // that the provider last showed; never changed in place
 
 	attemptedAt time.Time // this term's last create
-	askedAt     time.Time // this term's last create that was not certainly refused
+	askedAt     time.Time // this term's last create that was not certainly refused, or when one still waited for its turn
 	// recordDoubtful: the outcome of a write is not known that was made while
 	// the instance was created, or to end it before it was.
 	recordDoubtful bool
@@ -105,9 +106,9 @@ const (
 	signProvider   = "provider"
 )
 
-func newObservations(s *schedule, consistent bool) *observations {
+func newObservations(s *schedule, consistent bool, began time.Time) *observations {
 	return &observations{
-		schedule: s, consistent: consistent, instances: map[fleet.InstanceID]*observation{},
+		schedule: s, consistent: consistent, began: began, instances: map[fleet.InstanceID]*observation{},
 		groups: map[fleet.GroupKey]*attempts{}, absent: map[fleet.InstanceID]bool{},
 	}
 }

@@ -52,8 +52,7 @@ func createProblem(x *launch, err error) error {
 
 // ask is create, and remembers when it was called, unless it was certainly refused.
 func (l *launcher) ask(ctx context.Context, x *launch, spec provider.Spec, repeated bool) (vm provider.VM, asked time.Time, err error) {
-	asked = time.Now()
-	vm, err = l.create(ctx, x, spec, repeated)
+	vm, asked, err = l.create(ctx, x, spec, repeated)
 	if !provider.Definite(err) {
 		l.observed.with(x.record.ID, func(b *observation) { b.askedAt = asked })
 	}
@@ -63,30 +62,35 @@ func (l *launcher) ask(ctx context.Context, x *launch, spec provider.Spec, repea
 // create asks for the VM in the subnet that the record names, and when that is
 // full in the next that has room for it, unless it was asked for before: then
 // it may be there.
-func (l *launcher) create(ctx context.Context, x *launch, spec provider.Spec, repeated bool) (provider.VM, error) {
+func (l *launcher) create(
+	ctx context.Context, x *launch, spec provider.Spec, repeated bool,
+) (vm provider.VM, asked time.Time, err error) {
+	turn := true // it had one to begin
 	for range max(1, len(x.group.Subnets)) {
 		subnet := x.record.Provider.Subnet
-		vm, err := l.cloud.create(ctx, spec, subnet)
+		spec.Subnet = subnet
+		vm, asked, err = l.cloud.create(ctx, spec, turn)
+		turn = false
 		if err == nil {
 			l.subnets.accept(subnet)
 			vm.Subnet = cmp.Or(vm.Subnet, subnet)
 		}
 		if subnet == "" || !errors.Is(err, provider.ErrSubnetFull) {
-			return vm, err // where the zone has nothing left, the pool's other subnets have no more
+			return vm, asked, err // where the zone has nothing left, the pool's other subnets have no more
 		}
 		l.subnets.refuse(subnet, err, time.Now())
 		if repeated {
-			return provider.VM{}, fmt.Errorf("subnet %s: %w", subnet, err)
+			return provider.VM{}, asked, fmt.Errorf("subnet %s: %w", subnet, err)
 		}
 		next, err := l.subnets.place(ctx, x.group)
 		if err != nil {
-			return provider.VM{}, err
+			return provider.VM{}, asked, err
 		}
 		if err := l.assign(ctx, x, next); err != nil {
-			return provider.VM{}, err
+			return provider.VM{}, asked, err
 		}
 	}
-	return provider.VM{}, fmt.Errorf("subnet pool %s: %w", x.group.SubnetPool, provider.ErrSubnetFull)
+	return provider.VM{}, asked, fmt.Errorf("subnet pool %s: %w", x.group.SubnetPool, provider.ErrSubnetFull)
 }
 
 // askedFor reports whether a record's create may have been called already.

@@ -148,6 +148,11 @@ func (l *launcher) take(now time.Time) *launch {
 		l.createAt = now.Add(wait)
 		return nil
 	}
+	if at, ok := l.cloud.mutations.claim(now); !ok {
+		r.CancelAt(now)
+		l.createAt = at
+		return nil
+	}
 	return l.queue.take()
 }
 
@@ -269,6 +274,10 @@ func (l *launcher) release(x *launch) {
 // nothing is decided about it.
 func (l *launcher) ended(x *launch, out outcome, err error, now time.Time) {
 	l.release(x)
+	if out == putOff {
+		l.takeBack(x, err, now)
+		return
+	}
 	// What an on-demand instance comes to says nothing about the group's
 	// creates: it may have been asked for with another instance type. Nor does
 	// the store's failure.

@@ -12,14 +12,14 @@ import (
 func TestFailedQuestionOfASweepIsRepeated(t *testing.T) {
 	t.Run("takeover", func(t *testing.T) {
 		bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
-			p := s.throttled(true)
+			p := s.unanswered(true)
 			s.size(web, 3)
 			s.lead()
 			pass(time.Minute)
 			ids := s.expectRunning(web, 3)
 			_ = s.stop()
 			s.world.Vanish(ids[0])
-			p.throttle(time.Second)
+			p.silence(time.Second)
 			s.lead()
 			pass(4 * time.Second)
 			if n := s.creates() - 3; n != 1 {
@@ -29,13 +29,13 @@ func TestFailedQuestionOfASweepIsRepeated(t *testing.T) {
 	})
 	t.Run("sweep", func(t *testing.T) {
 		bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
-			p := s.throttled(true)
+			p := s.unanswered(true)
 			s.size(web, 30)
 			s.lead()
 			pass(3 * time.Minute)
 			s.expectRunning(web, 30)
 			p.setBlind(true)
-			p.throttle(100 * time.Second) // with a sweep after 90 s
+			p.silence(100 * time.Second) // with a sweep after 90 s
 			pass(99 * time.Second)
 			if told := s.reported(reconcile.ReasonProvider); len(told) == 0 || len(told) > 2 {
 				t.Errorf("%d problems told, want one of the sweep and one of its repetition: %v", len(told), told)

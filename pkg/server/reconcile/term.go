@@ -37,8 +37,8 @@ func newTerm(cfg Config) *term {
 	tuning := cfg.tuning()
 	t.tuning.Store(&tuning)
 	t.takeover.Store(&time.Time{})
-	t.observed = newObservations(t.schedule, provider.Consistent(cfg.Provider))
-	t.cloud = newCloud(cfg, t.requestTimeout, t.workers.Go)
+	t.observed = newObservations(t.schedule, provider.Consistent(cfg.Provider), time.Now())
+	t.cloud = newCloud(cfg, t.requestTimeout, t.workers.Go, t.throttled)
 	t.records = &records{ledger: cfg.Ledger, writes: newSlots(maxWrites), observed: t.observed, log: cfg.Logger}
 	return t
 }
@@ -94,6 +94,7 @@ func (t *term) fail(ctx context.Context, err error, key fleet.GroupKey, id fleet
 	case err == nil || ctx.Err() != nil:
 	case t.cfg.NotLeader != nil && t.cfg.NotLeader(err):
 		t.end(err)
+	case toldAsLasting(err):
 	default:
 		p := &fleet.Problem{Reason: ReasonStorage, Message: err.Error(), Group: key, Instance: id}
 		if r := (*reasoned)(nil); errors.As(err, &r) {

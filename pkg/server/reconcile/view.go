@@ -21,7 +21,9 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	g, defined := l.cfg.Groups.Group(key)
 	g.Key = key
 	begun, notBefore := l.launcher.of(g)
-	instances, again := l.observed.join(l.cfg.Ledger, key, begun, l.witness.last == awaited, now, l.viewed[:0])
+	instances, again := l.observed.join(l.cfg.Ledger, key, begun, moment{
+		now: now, isAwaited: l.witness.last == awaited, isThrottled: l.cloud.mutations.rate() > 0,
+	}, l.viewed[:0])
 	l.viewed = instances
 	l.resumable.keep(key, instances)
 	for n := range instances {
@@ -46,6 +48,14 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	}, defined
 }
 
+// moment is when instances are looked at, and by what.
+type moment struct {
+	now       time.Time
+	isAwaited bool // whether the absence of VMs is real
+
+	isThrottled bool // creates wait for their turn
+}
+
 // join returns a group's records, and the creates that have begun and are not
 // recorded yet, with what is known beyond them, in the order of their ids; and
 // when a step is due again that failed. While it is awaited whether the absence of
@@ -53,7 +63,7 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 //
 // The instances are put into the room that is given.
 func (o *observations) join(
-	l Ledger, key fleet.GroupKey, begun []fleet.Instance, isAwaited bool, now time.Time, room []plan.Instance,
+	l Ledger, key fleet.GroupKey, begun []fleet.Instance, at moment, room []plan.Instance,
 ) (all []plan.Instance, again time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -66,13 +76,16 @@ func (o *observations) join(
 	for _, r := range records {
 		b := o.observation(r.ID)
 		if b.knownSince.IsZero() {
-			b.knownSince = now
+			b.knownSince = at.now
 		}
-		i := b.join(r, now)
+		if at.isThrottled && r.Phase == fleet.Pending && r.Provider.ID == "" && b.vm != plan.VMAlive {
+			b.askedAt = at.now // it is not late to register
+		}
+		i := b.join(r, at.now)
 		if i.Busy && !b.busy {
 			again = sooner(again, b.quietUntil)
 		}
-		if isAwaited && b.absent() {
+		if at.isAwaited && b.absent() {
 			i.VM, i.Busy = plan.VMAlive, true
 		}
 		delete(unrecorded, r.ID)
