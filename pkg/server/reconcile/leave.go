@@ -12,10 +12,6 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// deleteAgain is when a VM whose deletion was accepted, and which is still
-// there, is asked to go once more.
-const deleteAgain = 30 * time.Second
-
 // leave takes one step of an instance's way out.
 func (l *Loop) leave(ctx context.Context, a plan.Action) error {
 	switch a.Kind {
@@ -47,20 +43,14 @@ func (l *Loop) remove(ctx context.Context, a plan.Action) error {
 	if !ok || r.Phase != fleet.Deleting {
 		return nil
 	}
+	l.deletions.begin(was, r, time.Now())
 	// What holds it back is of a create, or of the delete before.
 	l.observed.with(a.ID, func(b *observation) { b.retryAt = time.Time{} })
 	l.cfg.Changed(r.GroupKey(), a.ID) // its streams are to be cut now, not when the provider has answered
 	g, _ := l.cfg.Groups.Group(r.GroupKey())
 	l.balancer.Deregister(ctx, g, r) // before its machine goes
 	l.lookOnce(ctx, r)
-	if err := l.cloud.remove(ctx, refOf(r)); err != nil {
-		return because(ReasonProvider, fmt.Errorf("delete instance %s: %w", a.ID, err))
-	}
-	l.log.Info("delete accepted", slog.String("instance", string(a.ID)), slog.String("reason", r.Reason))
-	now := time.Now()
-	l.observed.with(a.ID, func(b *observation) { b.retryAt = now.Add(deleteAgain) })
-	l.poller.poll(a.ID, now)
-	return nil
+	return l.askedToDelete(r, l.cloud.remove(ctx, refOf(r)))
 }
 
 // lookOnce asks, just before it is deleted, for a VM whose create may be under way

@@ -25,6 +25,8 @@ type Loop struct {
 	witness  *witness
 	balancer *balance.Balancer
 
+	deletions *deletions
+
 	passing sync.Mutex // held while groups are decided about; no part waits for it
 
 	resumable resumable       // of the deciding goroutine
@@ -39,7 +41,7 @@ func New(cfg Config) (*Loop, error) {
 	t := newTerm(cfg)
 	l := &Loop{
 		term: t, launcher: newLauncher(t), poller: newPoller(t), witness: &witness{term: t},
-		resumable: resumable{},
+		resumable: resumable{}, deletions: newDeletions(),
 	}
 	l.sweeper = newSweeper(t, l.launcher, l.poller, l.witness)
 	l.balancer = newBalancer(t)
@@ -159,6 +161,7 @@ func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool
 	}
 	l.apply(ctx, v, plan.Next(v), defined)
 	l.balance(ctx, v, defined)
+	l.watchDeletions(key, now)
 	l.schedule.passTook.Store(int64(time.Since(now)))
 	return true
 }
