@@ -12,8 +12,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// measurePlanner times the decision about one group: all well, and with one
-// instance in a hundred dead, draining or a tombstone.
+// measurePlanner times the decision about one group: all well, with one instance in a
+// hundred dead, draining or a tombstone, and half-way through a rotation.
 func measurePlanner(ctx context.Context, b *bench) ([]figure, error) {
 	return b.profiled(ctx, "planner", func() ([]figure, error) {
 		perPass := map[int]float64{}
@@ -41,6 +41,13 @@ func measurePlanner(ctx context.Context, b *bench) ([]figure, error) {
 		r := timePlan(v)
 		out = append(out, newFigure("planner_10000_busy", milliseconds(r.T)/float64(r.N), "ms", r.N).atMost(1).
 			noted("1 %% dead, 1 %% draining, 1 %% tombstones"))
+		if v, err = planView(10_000, false); err != nil {
+			return nil, err
+		}
+		rotate(&v)
+		r = timePlan(v)
+		out = append(out, newFigure("planner_10000_rotating", milliseconds(r.T)/float64(r.N), "ms", r.N).atMost(1).
+			noted("half are stale; of the 5 %% beyond the size half have settled"))
 		// A view of 100,000 does not fit the CPU's caches, one of 1,000 does: hence
 		// the room for a factor of 2 over a hundredfold view.
 		growth := perPass[100_000] / perPass[1_000] / 100
@@ -102,5 +109,23 @@ func disturb(i *plan.Instance, n int, now time.Time) {
 		gone := now.Add(-time.Minute)
 		i.Phase, i.DeletedAt, i.VM = fleet.Deleted, &gone, plan.VMGone
 	default:
+	}
+}
+
+// rotate has the older half of a group built from another definition, and 5 % beyond its
+// size, of which one half stands in for those that leave and the other has not settled.
+func rotate(v *plan.View) {
+	beyond := len(v.Instances) / 20
+	v.Group.Size, v.Group.MaxSurge, v.Group.Hashes.Infra = len(v.Instances)-beyond, fleet.Surge{Percent: 10}, "new"
+	v.Surge, v.Settings.Settle, v.Settings.EligibleAge = 2*beyond, 2*time.Minute, 30*24*time.Hour
+	for n := range v.Instances {
+		i := &v.Instances[n]
+		switch i.Hashes.Infra = "new"; {
+		case n < len(v.Instances)/2:
+			i.Hashes.Infra = "old"
+		case n >= len(v.Instances)-beyond/2:
+			registered := v.Now.Add(-time.Minute)
+			i.RegisteredAt = &registered
+		}
 	}
 }

@@ -160,5 +160,6 @@ func (g *groups) Settings() plan.Settings {
 		DeletedRetention:    time.Duration(c.GarbageCollection.DeletedRecordRetention),
 		EligibleAge:         time.Duration(c.Expiry.EligibleAge), ForcedAge: time.Duration(c.Expiry.ForcedAge),
 		OnDemandAge: time.Duration(c.Expiry.OnDemandAge), CreateTimeout: time.Duration(c.OnDemand.CreateTimeout),
+		Settle: time.Duration(c.CreateBackoff.Settle),
 	}
 }

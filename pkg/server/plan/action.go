@@ -33,6 +33,19 @@ const (
 	Wake Kind = "wake"
 )
 
+// Decision is what is to be done about a group now.
+type Decision struct {
+	Actions []Action
+	// Surge is how many instances beyond its size the group has, once the actions are
+	// carried out, for rotation and expiry: those that came, and those that drain.
+	Surge int
+	// Starved: it would have more if the shard let it.
+	Starved bool
+	// Content: it is bound by a pace, has all that it wants, and nobody in it is on trial
+	// any more.
+	Content bool
+}
+
 // Action is one step. ID is empty for Create, Forget, Settle and Wake.
 type Action struct {
 	Kind   Kind
@@ -40,4 +53,5 @@ type Action struct {
 	Reason string
 	At     time.Time          // Drain: delete at; Wake: when
 	IDs    []fleet.InstanceID // Settle
+	Owed   bool               // Create: it stands in for an Owed instance, and waits for nothing
 }

@@ -62,19 +62,22 @@ func shutDownAt(i *Instance, s Settings) time.Time {
 	return at.Add(s.ShutdownGrace)
 }
 
-// silentAt is when too many reports are missing, counted from the last one, from
-// the registration, from the takeover, or from when the record came to be known,
-// whichever came last; zero: never. An agent that reports more rarely than is
-// configured now, since it was started with another configuration, is given its
-// own pace.
+// silentAt is when too many reports are missing, counted from the last one, from the
+// takeover, or from when the record came to be known, whichever came last; zero:
+// never. Before the first report the registration counts too. An agent that reports
+// more rarely than is configured now, since it was started with another
+// configuration, is given its own pace.
 func silentAt(i *Instance, s Settings, takeover time.Time) time.Time {
 	if i.Phase != fleet.Running || s.ReportInterval <= 0 || s.MissedReports <= 0 {
 		return time.Time{}
 	}
 	interval := max(s.ReportInterval, min(i.Health.ReportInterval, maxReportInterval))
-	since := latest(i.Health.LastReportAt, takeover, i.KnownSince)
-	if i.RegisteredAt != nil {
-		since = latest(since, *i.RegisteredAt)
+	since := i.Health.LastReportAt
+	if since.Before(takeover) || since.Before(i.KnownSince) {
+		since = latest(takeover, i.KnownSince)
+		if i.RegisteredAt != nil {
+			since = latest(since, *i.RegisteredAt)
+		}
 	}
 	return since.Add(interval * time.Duration(s.MissedReports))
 }

@@ -6,37 +6,21 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// forcedExpiry names the oldest instance once it has reached the forced age,
-// whatever else is going on in the group.
-func (d *decision) forcedExpiry() (*member, string) {
-	return d.aged(d.view.Settings.ForcedAge), ReasonForcedExpiry
-}
-
-// opportunisticExpiry names the oldest instance once it is old enough, when the
-// group has nothing else to cope with.
-func (d *decision) opportunisticExpiry() (*member, string) {
-	m := d.aged(d.view.Settings.EligibleAge)
-	if !d.calm() {
-		return nil, ""
-	}
-	return m, ReasonExpired
-}
-
-// aged returns the oldest running member if it has the age. Age is the id's.
-func (d *decision) aged(age time.Duration) *member {
+// oldestAged returns the oldest running member if it has the age. Age is the id's.
+func (d *decision) oldestAged(age time.Duration) *member {
 	if age <= 0 {
 		return nil
 	}
 	m := d.oldest(running)
-	if m == nil || !d.due(m.ID.Time().Add(age)) {
+	if m == nil || !d.aged(m, age) {
 		return nil
 	}
 	return m
 }
 
-// calm reports whether the group is complete and nothing is on its way out.
-func (d *decision) calm() bool {
-	return len(d.live) >= d.size && d.unhealthy == 0 && d.draining == 0 && !d.replacing
+// aged reports whether a member has the age, and asks to be woken when it has not.
+func (d *decision) aged(m *member, age time.Duration) bool {
+	return age > 0 && d.due(m.ID.Time().Add(age))
 }
 
 func running(m *member) bool { return m.Phase == fleet.Running }

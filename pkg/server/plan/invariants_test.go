@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -15,6 +16,49 @@ type count struct {
 	ready      int
 	unhealthy  int
 	maybeGoing int // of live: busy and running, so perhaps leaving
+	proven     int // of ready: settled
+	surge      int // allowed beyond the size
+	urgent     int // replacements that the shard is not asked for
+	surging    int // draining, since a replacement came
+	owed       int
+	onTrial    int
+}
+
+// urgentIn counts the replacements that the shard is not asked for.
+func urgentIn(v plan.View, c count) int {
+	asked, forced := false, false
+	for _, i := range v.Instances {
+		if !counted(v, i) || i.Phase != fleet.Running {
+			continue
+		}
+		asked = asked || i.RemovalAskedAt != nil
+		forced = forced || v.Settings.ForcedAge > 0 && v.Now.Sub(i.ID.Time()) >= v.Settings.ForcedAge
+	}
+	switch {
+	case c.size == 0:
+		return 0
+	case asked || forced != (c.unhealthy > 0):
+		return 1
+	case forced:
+		return 2
+	default:
+		return 0
+	}
+}
+
+// onTrial is a second reading of what a trial is.
+func onTrial(v plan.View, i plan.Instance) bool {
+	settled := i.RegisteredAt != nil && v.Now.Sub(*i.RegisteredAt) >= v.Settings.Settle
+	switch {
+	case i.OnDemand || i.Hashes.Outdated(v.Group.Hashes) || !i.Phase.Active():
+		return false
+	case !v.Pace.Settling:
+		return i.Phase == fleet.Pending && i.Provider.ID == "" && i.Busy
+	case i.Phase == fleet.Running:
+		return !settled
+	default:
+		return i.Provider.ID != "" || i.Busy || i.VM == plan.VMAlive
+	}
 }
 
 func doomed(v plan.View, i plan.Instance) bool {
@@ -47,7 +91,11 @@ func countView(v plan.View) count {
 	if v.Group.Removed {
 		c.size = 0
 	}
+	c.surge = v.Group.MaxSurge.Of(c.size)
 	for _, i := range v.Instances {
+		c.owed += one(i.Owed && i.Phase != fleet.Pending) // a pending one has its create already
+		c.onTrial += one(onTrial(v, i))
+		c.surging += one(!i.OnDemand && i.Phase == fleet.Draining && i.Drain != nil && calmReason(i.Drain.Reason))
 		if !counted(v, i) {
 			continue
 		}
@@ -62,20 +110,28 @@ func countView(v plan.View) count {
 			c.unhealthy++
 		} else if i.Health.Connected && i.Health.ShuttingDownAt.IsZero() {
 			c.ready++
+			c.proven += one(!i.Busy) * provenOf(v, i)
 		}
 	}
+	c.urgent = urgentIn(v, c)
 	return c
 }
 
-// broken holds the actions against what must be true of every decision, and
-// returns the first thing that is not.
-func broken(v plan.View, actions []plan.Action) string {
-	c := countView(v)
-	creates, removed, replaced, scaled := 0, 0, 0, 0
+// calmReason tells the reasons for which one leaves that works.
+func calmReason(reason string) bool {
+	return reason == plan.ReasonDrift || reason == plan.ReasonExpired || reason == plan.ReasonForcedExpiry
+}
+
+// broken holds a decision against what must be true of every one, and returns the
+// first thing that is not.
+func broken(v plan.View, d plan.Decision) string {
+	c, actions := countView(v), d.Actions
+	var s sums
 	for n, a := range actions {
 		switch a.Kind {
 		case plan.Create:
-			creates++
+			s.creates++
+			s.owed += one(a.Owed)
 			continue
 		case plan.Wake:
 			if n != len(actions)-1 || !a.At.After(v.Now) {
@@ -96,65 +152,38 @@ func broken(v plan.View, actions []plan.Action) string {
 			return "an action on a busy instance"
 		case slices.ContainsFunc(actions[:n], func(b plan.Action) bool { return b.ID == a.ID }):
 			return "two actions on one instance"
-		case a.Kind == plan.Drain && a.Reason == plan.ReasonUnhealthy && replacing(v):
+		case a.Kind == plan.Drain && a.Reason == plan.ReasonUnhealthy && replacing(v) >= c.surge:
 			return "a replacement while the last one is still leaving"
 		case !justified(v, i, a):
 			return string(a.Kind) + " of a " + string(i.Phase) + " instance without a reason: " + a.Reason
 		}
-		if a.Kind != plan.Resume && counted(v, i) {
-			removed++
-			switch a.Reason {
-			case plan.ReasonScaleDown:
-				scaled++
-			case plan.ReasonReplaceAsked, plan.ReasonUnhealthy, plan.ReasonDrift, plan.ReasonExpired, plan.ReasonForcedExpiry:
-				if i.Phase != fleet.Running {
-					break // nothing is lost with it
-				}
-				replaced++
-				if others := c.ready - readyOf(v, i); others < c.size-(c.unhealthy-unhealthyOf(v, i)) {
-					return "a replacement before the others are ready"
-				}
-			}
+		if problem := s.add(v, c, i, a); problem != "" {
+			return problem
 		}
 	}
-	if scaled > 0 && c.live-removed-c.maybeGoing < c.size {
-		return "scaled below the size"
-	}
-	return brokenSum(v, c, creates, removed, replaced)
+	return cmp.Or(s.brokenLeaving(c), s.brokenCreates(v, c), s.brokenSurge(v, c, d))
 }
 
-// brokenSum is the part of broken that is about the group as a whole.
-func brokenSum(v plan.View, c count, creates, removed, replaced int) string {
-	held := v.CreateNotBefore.After(v.Now)
-	switch {
-	case creates > 0 && (held || v.Group.Disabled != ""):
-		return "a create that was to be held back"
-	case creates > 0 && c.live+creates > c.size+1:
-		return "more than size + 1"
-	case !held && v.Group.Disabled == "" && c.live+creates < c.size:
-		return "something missing, and not created in the same step"
-	case replaced > 1:
-		return "two replaced at a time"
-	case replaced > 0 && c.live-removed-c.maybeGoing < c.size:
-		return "replaced without a replacement"
-	default:
-		return ""
+func one(ok bool) int {
+	if ok {
+		return 1
 	}
+	return 0
 }
 
-// replacing reports whether one that was replaced is still leaving.
-func replacing(v plan.View) bool {
-	return slices.ContainsFunc(v.Instances, func(i plan.Instance) bool {
+func provenOf(v plan.View, i plan.Instance) int {
+	return one(readyOf(v, i) == 1 && i.RegisteredAt != nil && v.Now.Sub(*i.RegisteredAt) >= v.Settings.Settle)
+}
+
+// replacing counts those that were replaced and are still leaving.
+func replacing(v plan.View) (n int) {
+	for _, i := range v.Instances {
 		if i.OnDemand || i.Phase != fleet.Draining || i.Drain == nil {
-			return false
+			continue
 		}
-		switch i.Drain.Reason {
-		case plan.ReasonReplaceAsked, plan.ReasonUnhealthy, plan.ReasonDrift, plan.ReasonExpired, plan.ReasonForcedExpiry:
-			return true
-		default:
-			return false
-		}
-	})
+		n += one(calmReason(i.Drain.Reason) || i.Drain.Reason == plan.ReasonReplaceAsked || i.Drain.Reason == plan.ReasonUnhealthy)
+	}
+	return n
 }
 
 func readyOf(v plan.View, i plan.Instance) int {

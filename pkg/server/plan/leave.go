@@ -36,8 +36,8 @@ func (d *decision) drop(i *Instance, reason string) {
 
 // drainUntil is the end of a drain that begins now: the group's drain timeout,
 // or the moment at which the provider takes the machine if that is earlier.
-func (d *decision) drainUntil(i *Instance) time.Time {
-	at := d.view.Now.Add(max(0, d.view.Group.DrainTimeout))
+func (t *tally) drainUntil(i *Instance) time.Time {
+	at := t.view.Now.Add(max(0, t.view.Group.DrainTimeout))
 	if n := i.Health.Notice; n != nil && !n.At.IsZero() && n.At.Before(at) {
 		return n.At
 	}
@@ -57,7 +57,7 @@ func (d *decision) finishDrain(i *Instance) {
 
 // drainEnd is when a drain under way ends: as recorded, or earlier when a
 // termination was announced since.
-func (d *decision) drainEnd(i *Instance) time.Time {
+func (t *tally) drainEnd(i *Instance) time.Time {
 	if n := i.Health.Notice; n != nil && !n.At.IsZero() && n.At.Before(i.Drain.DeleteAt) {
 		return n.At
 	}

@@ -17,7 +17,7 @@ import (
 // It reads in two halves: first every instance by itself, then the group as a
 // whole. Time is linear in the number of instances, which are best given in the
 // order of their ids.
-func Next(v View) []Action {
+func Next(v View) Decision {
 	d := newDecision(v)
 	for i := range v.Instances {
 		d.one(&v.Instances[i])
@@ -27,12 +27,12 @@ func Next(v View) []Action {
 		d.chooseReplaced()
 		d.scaleDown()
 		d.replace()
+		d.resume() // before what is new: both may wait for the same turn
 		d.scaleUp()
-		d.resume()
 		d.settle()
 	}
 	d.forget()
-	return d.result()
+	return Decision{Actions: d.result(), Surge: d.used(), Starved: d.starved, Content: d.content()}
 }
 
 // one decides what can be decided of an instance without looking at the others,
@@ -60,6 +60,7 @@ func (d *decision) active(i *Instance) {
 		return
 	}
 	if d.view.Group.Disabled != "" {
+		d.present++
 		return
 	}
 	c := ConditionOf(i, d.view.Settings, d.view.Takeover, d.view.Now)
@@ -67,28 +68,48 @@ func (d *decision) active(i *Instance) {
 		d.remove(i, reason)
 		return
 	}
+	d.present++
 	gone := d.giveUp(i) || d.dropAsked(i)
 	d.live = append(d.live, d.assess(i, c, gone || i.Busy))
 }
 
 // decision is one decision in the making.
 type decision struct {
+	tally
+	actions []Action
+	wake    time.Time
+	watched bool // it is to be woken when one of those on trial has settled
+	starved bool
+}
+
+// tally is what is known of the group as a whole, and what has been decided so far.
+type tally struct {
 	view    View
 	size    int // wanted
 	leaving map[fleet.InstanceID]bool
 
+	own     int // instances beyond the size that the group's surge allows
+	owed    int // creates that wait for nothing
+	onTrial int // by the group's pace
+
 	live      []member // managed, pending or running, not doomed; oldest first
 	going     int      // of live: on their way out, or busy and perhaps so
 	unhealthy int      // of live
+	stale     int      // of live, and not going
 	records   int      // all but tombstones, on-demand ones included
+	present   int      // as many as live, also in a group that is disabled
 	draining  int      // managed and draining, for whatever reason
-	replacing bool     // one that was replaced is still leaving
+	surging   int      // of draining: for rotation or expiry
+	replacing int      // of draining: they were replaced
+	busy      int      // running: all that can be under way for them is their removal
 
-	replaced       *member // the one that is replaced next; nil: none
+	replaced       *member // one that can't wait; nil: none
 	replacedReason string
+	forced         *member // another, for its age
 
-	actions []Action
-	wake    time.Time
+	scaled  int // left because of the size
+	resumed int
+	creates int
 }
 
 // member is an instance that fills a place of the group.
@@ -97,13 +118,16 @@ type member struct {
 	unhealthy bool // running without a sign of life for too long
 	ready     bool // running, connected, heard of since takeover
 	going     bool // has its action already, or is busy with one
+	stale     bool // works, and is to be replaced when there is time for it
+	proven    bool // ready and settled: as good as any that it could stand in for
 }
 
 func newDecision(v View) *decision {
-	d := &decision{view: v, size: max(0, v.Group.Size), live: make([]member, 0, len(v.Instances))}
+	d := &decision{tally: tally{view: v, size: max(0, v.Group.Size), live: make([]member, 0, len(v.Instances))}}
 	if v.Group.Removed {
 		d.size = 0
 	}
+	d.own = v.Group.MaxSurge.Of(d.size)
 	if len(v.Group.Leaving) > 0 {
 		d.leaving = make(map[fleet.InstanceID]bool, len(v.Group.Leaving))
 		for _, id := range v.Group.Leaving {
@@ -114,29 +138,25 @@ func newDecision(v View) *decision {
 }
 
 // note keeps the sums that rules about the whole group need.
-func (d *decision) note(i *Instance) {
+func (t *tally) note(i *Instance) {
 	if i.Phase != fleet.Deleted {
-		d.records++
+		t.records++
 	}
 	if i.OnDemand {
 		return
 	}
-	if i.Phase == fleet.Draining {
-		d.draining++
-		d.replacing = d.replacing || (i.Drain != nil && replacement(i.Drain.Reason))
+	t.owed += one(i.Owed && i.Phase != fleet.Pending)
+	t.onTrial += one(t.tried(i))
+	switch {
+	case i.Phase == fleet.Draining:
+		t.draining++
+		if i.Drain != nil {
+			t.surging += one(surging(i.Drain.Reason))
+			t.replacing += one(replacement(i.Drain.Reason))
+		}
+	case i.Phase == fleet.Running && i.Busy:
+		t.busy++
 	}
-	if i.Phase == fleet.Running && i.Busy {
-		d.replacing = true // all that can be under way for a running one is its removal
-	}
-}
-
-// target is how many instances the group has now: its size, and one more while
-// one waits to be replaced.
-func (d *decision) target() int {
-	if d.replaced != nil {
-		return d.size + 1
-	}
-	return d.size
 }
 
 func (d *decision) act(a Action) { d.actions = append(d.actions, a) }
@@ -154,10 +174,10 @@ func (d *decision) due(t time.Time) bool {
 	return !t.After(d.view.Now)
 }
 
-func (d *decision) sortByAge() {
+func (t *tally) sortByAge() {
 	byAge := func(a, b member) int { return compareAge(a.ID, b.ID) }
-	if !slices.IsSortedFunc(d.live, byAge) {
-		slices.SortFunc(d.live, byAge)
+	if !slices.IsSortedFunc(t.live, byAge) {
+		slices.SortFunc(t.live, byAge)
 	}
 }
 

@@ -140,7 +140,11 @@ func TestNext(t *testing.T) {
 		{"eligible is ahead", "size=1 eligible=25h0m20s | a running", "wake +20s"},
 		{"forced expiry: one more first", "size=1 forced=24h | a running", "create replacement"},
 		{"forced expiry, while something drains", "size=1 forced=24h | a running | b draining", "create replacement"},
-		{"forced expiry before the unhealthy", "size=2 forced=24h | a running | b running silent=3m | c running", "drain a forced-expiry +5m0s"},
+		{"forced expiry beside the unhealthy", "size=2 forced=24h | a running | b running silent=3m | c running",
+			"create replacement | drain b unhealthy +5m0s"},
+		{"forced expiry of one that is unhealthy", "size=2 forced=24h | a running silent=3m | b running | c running", "drain a unhealthy +5m0s"},
+		{"forced expiry, while the last unhealthy one leaves",
+			"size=2 forced=24h | a running silent=3m | b draining reason=unhealthy | c running | d running", "drain a forced-expiry +5m0s"},
 		{"eligible", "size=2 eligible=24h | a running | b running | c running", "drain a expired +5m0s"},
 		{"eligible, while something drains", "size=2 eligible=24h | a running | b running | c draining", ""},
 		{"eligible, while something is unhealthy", "size=2 eligible=24h | a running | b running silent=3m", "create replacement"},
@@ -198,16 +202,20 @@ func TestNext(t *testing.T) {
 		{"rotation: without a hash nobody knows", "size=1 infra=new | a running", ""},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			v := parse(t, tt.state)
-			got := plan.Next(v)
-			if !strings.Contains(tt.want, "wake") {
-				got = slices.DeleteFunc(got, func(a plan.Action) bool { return a.Kind == plan.Wake })
-			}
-			if s := format(v, got); s != tt.want {
-				t.Errorf("state: %s\n got: %s\nwant: %s", tt.state, s, tt.want)
-			}
-		})
+		t.Run(tt.name, func(t *testing.T) { expect(t, tt.state, tt.want) })
+	}
+}
+
+// expect holds what is decided of a state against what is wanted.
+func expect(t *testing.T, state, want string) {
+	t.Helper()
+	v := parse(t, state)
+	got := plan.Next(v).Actions
+	if !strings.Contains(want, "wake") {
+		got = slices.DeleteFunc(got, func(a plan.Action) bool { return a.Kind == plan.Wake })
+	}
+	if s := format(v, got); s != want {
+		t.Errorf("state: %s\n got: %s\nwant: %s", state, s, want)
 	}
 }
 
@@ -223,7 +231,7 @@ func BenchmarkNext(b *testing.B) {
 				v.Instances = append(v.Instances, i)
 			}
 			for b.Loop() {
-				if got := plan.Next(v); len(got) != 3 {
+				if got := plan.Next(v).Actions; len(got) != 3 {
 					b.Fatal(format(v, got))
 				}
 			}

@@ -19,12 +19,13 @@ func anyView() *rapid.Generator[plan.View] {
 		age := rapid.SampledFrom([]time.Duration{0, 30 * time.Minute, time.Hour + 30*time.Second})
 		v := plan.View{
 			Now: now, Settings: settings(),
-			Takeover:        now.Add(-anySpan(10*time.Minute).Draw(t, "takeover")),
-			CreateNotBefore: rapid.SampledFrom([]time.Time{{}, now, now.Add(time.Second)}).Draw(t, "hold"),
+			Takeover: now.Add(-anySpan(10*time.Minute).Draw(t, "takeover")),
+			Pace:     anyPace().Draw(t, "pace"), Surge: rapid.IntRange(0, 4).Draw(t, "granted"),
 			Group: fleet.Group{
 				Key: fleet.GroupKey{Tenant: "default", Name: "web"}, Size: rapid.IntRange(-1, 6).Draw(t, "size"),
 				Removed:      rapid.IntRange(0, 9).Draw(t, "removed") == 0,
 				Hashes:       fleet.Hashes{Infra: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "infra")},
+				MaxSurge:     rapid.SampledFrom([]fleet.Surge{{}, {Count: 2}, {Percent: 50}}).Draw(t, "surge"),
 				DrainTimeout: rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "drain"),
 			},
 		}
@@ -32,6 +33,7 @@ func anyView() *rapid.Generator[plan.View] {
 			v.Group.Disabled = "broken"
 		}
 		v.Settings.EligibleAge, v.Settings.ForcedAge = age.Draw(t, "eligible"), age.Draw(t, "forced")
+		v.Settings.Settle = rapid.SampledFrom([]time.Duration{0, 2 * time.Minute}).Draw(t, "settle")
 		v.Settings.OnDemandAge = age.Draw(t, "ondemand")
 		for n := range rapid.IntRange(0, 9).Draw(t, "instances") {
 			i := anyInstance(t, n)
@@ -41,6 +43,16 @@ func anyView() *rapid.Generator[plan.View] {
 			}
 		}
 		return v
+	})
+}
+
+func anyPace() *rapid.Generator[plan.Pace] {
+	return rapid.Custom(func(t *rapid.T) plan.Pace {
+		return plan.Pace{
+			NotBefore: rapid.SampledFrom([]time.Time{{}, {}, now, now.Add(time.Second)}).Draw(t, "hold"),
+			Trials:    rapid.SampledFrom([]int{0, 0, 1, 2, 4}).Draw(t, "trials"),
+			Settling:  rapid.Bool().Draw(t, "settling"),
+		}
 	})
 }
 
@@ -60,6 +72,7 @@ func anyInstance(t *rapid.T, n int) plan.Instance {
 	}
 	i.Busy = rapid.IntRange(0, 4).Draw(t, "busy") == 0
 	i.VM = rapid.SampledFrom([]plan.VM{plan.VMAlive, plan.VMAlive, plan.VMAlive, plan.VMUnknown, plan.VMDown, plan.VMGone}).Draw(t, "vm")
+	owed := !i.OnDemand && rapid.IntRange(0, 2).Draw(t, "owed") == 0
 	i.Hashes.Infra = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "infra")
 	i.RetryAt = rapid.SampledFrom([]time.Time{{}, now, now.Add(3 * time.Second)}).Draw(t, "retry")
 	switch i.Phase {
@@ -75,6 +88,7 @@ func anyInstance(t *rapid.T, n int) plan.Instance {
 	case fleet.Running:
 		i.Health.Connected = rapid.Bool().Draw(t, "connected")
 		i.Health.LastReportAt = now.Add(-anySpan(6*time.Minute).Draw(t, "report"))
+		i.RegisteredAt = new(i.Health.LastReportAt.Add(-anySpan(5*time.Minute).Draw(t, "registered")))
 		if rapid.IntRange(0, 5).Draw(t, "shutting") == 0 {
 			i.Health.ShuttingDownAt = now.Add(-anySpan(time.Minute).Draw(t, "shutting down"))
 		}
@@ -91,15 +105,24 @@ func anyInstance(t *rapid.T, n int) plan.Instance {
 	if i.Phase != fleet.Pending && rapid.IntRange(0, 7).Draw(t, "notice") == 0 {
 		i.Health.Notice = &fleet.Notice{At: now.Add(anySpan(2*time.Minute).Draw(t, "notice at"))}
 	}
+	i.Owed = owed && mayBeOwed(i)
 	return i
+}
+
+// mayBeOwed holds for what is lost, or is to be made for something that is.
+func mayBeOwed(i plan.Instance) bool {
+	if i.Phase == fleet.Pending {
+		return i.Provider.ID == ""
+	}
+	return i.Phase == fleet.Deleted || i.Phase == fleet.Deleting || i.VM == plan.VMGone
 }
 
 func TestEveryDecisionKeepsTheInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := anyView().Draw(t, "view")
-		actions := plan.Next(v)
-		if problem := broken(v, actions); problem != "" {
-			t.Fatalf("%s\n%+v", problem, actions)
+		d := plan.Next(v)
+		if problem := broken(v, d); problem != "" {
+			t.Fatalf("%s\n%+v", problem, d)
 		}
 	})
 }
@@ -128,7 +151,7 @@ func TestDecisionsDependOnTheViewAlone(t *testing.T) {
 func TestWakeIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := anyView().Draw(t, "view")
-		actions := plan.Next(v)
+		actions := plan.Next(v).Actions
 		most := 100 * 24 * time.Hour
 		if n := len(actions); n > 0 && actions[n-1].Kind == plan.Wake {
 			most = actions[n-1].At.Sub(now) - 1
@@ -143,7 +166,7 @@ func TestWakeIsExact(t *testing.T) {
 				t.Skip("a drain that begins later may end at once")
 			}
 		}
-		if got, want := essence(plan.Next(later)), essence(actions); got != want {
+		if got, want := essence(plan.Next(later).Actions), essence(actions); got != want {
 			t.Fatalf("%s later\n got %s\nwant %s", later.Now.Sub(now), got, want)
 		}
 	})

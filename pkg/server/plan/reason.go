@@ -1,5 +1,7 @@
 package plan
 
+import "strings"
+
 // Why an instance leaves, or a create is asked for. Reasons are stored in
 // records and shown to people.
 const (
@@ -24,12 +26,38 @@ const (
 	ReasonDrift               = "infra-drift"
 	ReasonNotCreated          = "not-created" // a create that is repeated
 	ReasonRetention           = "retention-over"
+	ReasonCreateFailed        = "create-failed" // the create was certainly refused: nothing was made
 )
 
-// replacement tells the reasons of which a group sees one at a time.
+// Failure reports whether an end for a reason, as it was decided or as a record has it,
+// tells against the definition that the instance was built from, if the instance had
+// not settled. That it was asked for, announced by the provider, or never begun does
+// not.
+func Failure(reason string) bool {
+	reason, _, _ = strings.Cut(reason, ":") // the provider's words may follow
+	switch reason {
+	case ReasonCreateFailed, ReasonVMDown, ReasonVMGone, ReasonShutdown, ReasonUnhealthy, ReasonRegistrationTimeout:
+		return true
+	default:
+		return false
+	}
+}
+
+// replacement tells the reasons for which one leaves whose replacement has come.
 func replacement(reason string) bool {
 	switch reason {
 	case ReasonReplaceAsked, ReasonUnhealthy, ReasonExpired, ReasonForcedExpiry, ReasonDrift:
+		return true
+	default:
+		return false
+	}
+}
+
+// surging tells the reasons for which one leaves for whose replacement the shard was
+// asked, or might have been.
+func surging(reason string) bool {
+	switch reason {
+	case ReasonExpired, ReasonForcedExpiry, ReasonDrift:
 		return true
 	default:
 		return false

@@ -33,24 +33,29 @@ func mayBeMade(i *Instance) bool { return !unmade(i) || i.Provider.CreateAttempt
 
 // registerBy counts from the last create that may have made the machine, and from
 // the takeover at the earliest: before it nothing was heard of this instance.
-func (d *decision) registerBy(i *Instance) time.Time {
-	since := latest(i.CreatedAt, i.AskedAt, d.view.Takeover)
+func (t *tally) registerBy(i *Instance) time.Time {
+	since := latest(i.CreatedAt, i.AskedAt, t.view.Takeover)
 	if asked := i.Provider.CreateAttemptedAt; asked != nil {
 		since = latest(since, *asked)
 	}
-	return since.Add(d.view.Settings.RegistrationTimeout)
+	return since.Add(t.view.Settings.RegistrationTimeout)
 }
 
 // resume repeats the creates that were never made or whose outcome is unknown,
-// with the same ids.
+// with the same ids, as far as the pace of the group's creates lets it.
 func (d *decision) resume() {
 	for n := range d.live {
 		m := &d.live[n]
 		if m.going || !unmade(m.Instance) {
 			continue
 		}
-		if d.due(latest(m.RetryAt, d.view.CreateNotBefore)) {
+		due := m.RetryAt
+		if !m.Owed {
+			due = latest(due, d.view.Pace.NotBefore)
+		}
+		if d.due(due) && (m.Owed || d.trialsLeft() > 0) {
 			d.act(Action{Kind: Resume, ID: m.ID, Reason: ReasonNotCreated})
+			d.resumed++
 		}
 	}
 }

@@ -92,14 +92,15 @@ func play(seed uint64, trace bool) *world {
 // calmDown ends the faults. One group in eight is removed now.
 func (w *world) calmDown() {
 	w.say("faults are over")
-	w.calm, w.group.Disabled = true, ""
+	w.calm, w.group.Disabled, w.grant = true, "", 1+w.rng.IntN(3)
 	w.settings.EligibleAge, w.settings.ForcedAge = 0, 0
+	w.mend()
 	w.group.Removed = w.chance(0.125)
 	w.decide()
 }
 
-func (w *world) check(v plan.View, actions []plan.Action) {
-	if problem := broken(v, actions); problem != "" {
+func (w *world) check(v plan.View, d plan.Decision) {
+	if problem := broken(v, d); problem != "" {
 		w.fail("%s", problem)
 	}
 }

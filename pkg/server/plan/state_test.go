@@ -48,7 +48,7 @@ func settings() plan.Settings {
 func parse(t *testing.T, state string) plan.View {
 	t.Helper()
 	parts := strings.Split(state, "|")
-	v := plan.View{Now: now, Settings: settings(), Takeover: now.Add(-24 * time.Hour)}
+	v := plan.View{Now: now, Settings: settings(), Takeover: now.Add(-24 * time.Hour), Surge: 1}
 	v.Group = fleet.Group{Key: fleet.GroupKey{Tenant: "default", Name: "web"}, DrainTimeout: 5 * time.Minute}
 	for _, word := range strings.Fields(parts[0]) {
 		parseGroup(t, &v, word)
@@ -65,9 +65,7 @@ func parseGroup(t *testing.T, v *plan.View, word string) {
 	g, s := &v.Group, &v.Settings
 	switch key {
 	case "size":
-		if _, err := fmt.Sscan(value, &g.Size); err != nil {
-			t.Fatal(err)
-		}
+		number(t, value, &g.Size)
 	case "removed":
 		g.Removed = true
 	case "disabled":
@@ -81,7 +79,19 @@ func parseGroup(t *testing.T, v *plan.View, word string) {
 	case "infra":
 		g.Hashes.Infra = value
 	case "holdoff":
-		v.CreateNotBefore = now.Add(span(t, value))
+		v.Pace.NotBefore = now.Add(span(t, value))
+	case "trials":
+		number(t, value, &v.Pace.Trials)
+	case "settling":
+		v.Pace.Settling = true
+	case "settle":
+		s.Settle = span(t, value)
+	case "max-surge":
+		if err := g.MaxSurge.UnmarshalText([]byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	case "surge":
+		number(t, value, &v.Surge)
 	case "takeover":
 		v.Takeover = now.Add(-span(t, value))
 	case "eligible":
@@ -169,6 +179,8 @@ func parseInstanceWord(t *testing.T, i *plan.Instance, word string) {
 		i.Stray = true
 	case "retry":
 		i.RetryAt = now.Add(span(t, value))
+	case "owed":
+		i.Owed = true
 	case "ondemand":
 		i.OnDemand = true
 	case "asked":
@@ -188,6 +200,13 @@ func parseInstanceWord(t *testing.T, i *plan.Instance, word string) {
 		i.Hashes.Infra = value
 	default:
 		t.Fatalf("instance word %q is not known", word)
+	}
+}
+
+func number(t *testing.T, s string, into *int) {
+	t.Helper()
+	if _, err := fmt.Sscan(s, into); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -216,6 +235,9 @@ func format(v plan.View, actions []plan.Action) string {
 		}
 		if a.Reason != "" {
 			words = append(words, a.Reason)
+		}
+		if a.Owed {
+			words = append(words, "owed")
 		}
 		if !a.At.IsZero() {
 			words = append(words, "+"+a.At.Sub(v.Now).String())

@@ -27,8 +27,10 @@ type View struct {
 	// and registrations counts from here at the earliest, since nothing was
 	// heard before.
 	Takeover time.Time
-	// CreateNotBefore holds creates back after failures; zero when it does not.
-	CreateNotBefore time.Time
+	Pace     Pace
+	// Surge is how many instances beyond its size the shard lets the group have for
+	// rotation and expiry now, those that it has already among them.
+	Surge int
 }
 
 // Settings are the durations of the shard's config that decisions use. A zero
@@ -45,6 +47,7 @@ type Settings struct {
 	ForcedAge           time.Duration
 	OnDemandAge         time.Duration
 	CreateTimeout       time.Duration // of on-demand instances; 0: they are tried for ever
+	Settle              time.Duration // how long an instance lives, registered, until it is settled
 }
 
 // Instance is a record together with what is known of it beyond the record.
@@ -65,6 +68,10 @@ type Instance struct {
 	// RetryAt is when the next attempt at the instance's create or delete is
 	// due after one that failed or whose outcome is unknown; zero: at once.
 	RetryAt time.Time
+	// Owed marks one that had settled and is lost, and of which no replacement has
+	// begun: the first comes at once, whatever became of other creates. A pending one is
+	// owed that is such a replacement, and still to be made.
+	Owed bool
 	// Stray marks a pending record of an older epoch that was not there at
 	// takeover: it was never acted on, and never will be.
 	Stray bool

@@ -23,15 +23,17 @@ type world struct {
 
 	group    fleet.Group
 	settings plan.Settings
+	grant    int // what the shard lets the group have beyond its size
 	seen     []plan.Instance
 	machines []*machine // in the order of their ids; removed ones are taken out
 
 	// The leader's memory, lost with its term.
-	term      int
-	leading   bool
-	takeover  time.Time
-	holdUntil time.Time // creates, after failures
-	wakeAt    time.Time
+	term     int
+	leading  bool
+	takeover time.Time
+	pace     plan.Pace // of creates, after failures
+	failures int       // one after the other
+	wakeAt   time.Time
 
 	calm        bool // faults are over
 	failCreates bool // every create fails for sure
@@ -60,6 +62,8 @@ type machine struct {
 	busy    bool
 	retryAt time.Time
 	stray   bool
+	owed    bool
+	judged  bool // its create counts as a success or as a failure already
 }
 
 type event struct {
@@ -86,13 +90,17 @@ func (e *events) Pop() any {
 func newWorld(seed uint64, trace bool) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 0)),
-		now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), grant: 1,
 		settings: plan.Settings{
 			ReportInterval: 10 * time.Second, MissedReports: 3, ShutdownGrace: 5 * time.Second,
 			RegistrationTimeout: time.Minute, DeletedRetention: time.Minute,
 		},
 	}
 	w.group = fleet.Group{Key: fleet.GroupKey{Tenant: "default", Name: "web"}, Size: w.rng.IntN(6), Hashes: fleet.Hashes{Infra: "h0"}}
+	w.group.MaxSurge = []fleet.Surge{{}, {}, {Count: 2}, {Percent: 50}}[w.rng.IntN(4)]
+	if w.chance(0.5) {
+		w.settings.Settle = 15 * time.Second
+	}
 	if w.chance(0.8) {
 		w.group.DrainTimeout = 20 * time.Second
 	}
@@ -171,7 +179,8 @@ func (w *world) find(id fleet.InstanceID) *machine {
 // view is what the leader sees.
 func (w *world) view() plan.View {
 	v := plan.View{
-		Now: w.now, Group: w.group, Settings: w.settings, Takeover: w.takeover, CreateNotBefore: w.holdUntil,
+		Now: w.now, Group: w.group, Settings: w.settings, Takeover: w.takeover, Pace: w.pace,
+		Surge:     w.grant,
 		Instances: w.seen[:0],
 	}
 	for _, m := range w.machines {
@@ -180,6 +189,7 @@ func (w *world) view() plan.View {
 		}
 		v.Instances = append(v.Instances, plan.Instance{
 			Instance: m.Instance, VM: m.known, Busy: m.busy, RetryAt: m.retryAt, Stray: m.stray,
+			Owed:   m.owed,
 			Health: plan.Health{Connected: m.up && !m.away, LastReportAt: w.lastReport(m), ShuttingDownAt: m.leaving, Notice: m.notice},
 		})
 	}
@@ -200,11 +210,12 @@ func (w *world) decide() {
 	if !w.leading || w.problem != "" {
 		return
 	}
+	w.judge()
 	v := w.view()
-	actions := plan.Next(v)
-	w.check(v, actions)
+	d := plan.Next(v)
+	w.check(v, d)
 	w.wakeAt = time.Time{}
-	for _, a := range actions {
+	for _, a := range d.Actions {
 		if a.Kind == plan.Wake {
 			w.wakeAt = a.At
 			continue

@@ -13,6 +13,9 @@ func (w *world) apply(a plan.Action) {
 	m := w.find(a.ID)
 	switch a.Kind {
 	case plan.Create:
+		if a.Owed {
+			w.payOne()
+		}
 		w.create()
 	case plan.Resume:
 		w.begin(m, func() { w.makeVM(m) })
@@ -97,13 +100,17 @@ func (w *world) makeVM(m *machine) {
 		case w.failCreates && !m.made:
 			if mine {
 				w.say("create of %s failed", name(m.ID))
-				w.holdUntil = w.now.Add(2 * time.Second)
+				m.judged = true
+				w.failed(false)
 				w.tombstone(m, "create-failed")
 			}
 		case !mine && w.chance(0.5), mine && !w.calm && w.chance(0.1):
 			w.say("create of %s lost", name(m.ID))
 			m.retryAt = w.now.Add(time.Second)
 		default:
+			if mine && !w.pace.Settling {
+				w.succeeded()
+			}
 			lostReply := !mine || !w.calm && w.chance(0.1)
 			w.boot(m, lostReply)
 		}
@@ -139,6 +146,9 @@ func (w *world) register(m *machine) {
 	m.Phase, m.RegisteredAt = fleet.Running, new(w.now)
 	m.Provider.ID = "vm-" + string(m.ID)
 	m.up, m.away, m.upAt, m.known = true, false, w.now, plan.VMAlive
+	if bad(m.Hashes.Infra) {
+		w.after(w.upTo(14*time.Second), func() { w.die(m) })
+	}
 }
 
 func (w *world) drain(m *machine, a plan.Action) {

@@ -11,7 +11,7 @@ import (
 
 // fault lets one thing happen.
 func (w *world) fault() {
-	switch w.rng.IntN(15) {
+	switch w.rng.IntN(17) {
 	case 0, 1:
 		w.group.Size = w.rng.IntN(6)
 		w.say("size %d", w.group.Size)
@@ -40,6 +40,11 @@ func (w *world) fault() {
 		w.reconfigure()
 	case 13:
 		w.demand()
+	case 15:
+		w.grant = w.rng.IntN(4)
+		w.say("the shard grants %d", w.grant)
+	case 16:
+		w.badImage()
 	case 14:
 		w.askOut(w.pick(fleet.Pending, fleet.Running, fleet.Draining))
 	}
@@ -104,6 +109,7 @@ func (w *world) die(m *machine) {
 	term := w.term
 	w.after(w.upTo(200*time.Millisecond), func() {
 		if term == w.term {
+			w.lose(m)
 			w.learn(m)
 		}
 	})
@@ -167,10 +173,11 @@ func (w *world) changeLeader() {
 }
 
 func (w *world) lead() {
-	w.leading, w.takeover, w.holdUntil = true, w.now, time.Time{}
+	w.leading, w.takeover, w.pace, w.failures = true, w.now, plan.Pace{}, 0
 	w.say("leader of term %d", w.term)
 	for _, m := range w.machines {
 		m.busy, m.retryAt, m.stray, m.notice, m.leaving, m.heard = false, time.Time{}, false, nil, time.Time{}, time.Time{}
+		m.owed, m.judged = false, false
 		if w.learn(m); m.Phase == fleet.Pending && m.Provider.ID == "" && !m.made && w.chance(0.5) {
 			m.known = plan.VMUnknown
 		}
@@ -191,6 +198,7 @@ func (w *world) reconfigure() {
 	switch w.rng.IntN(4) {
 	case 0:
 		w.group.Hashes.Infra = fmt.Sprintf("h%d", w.rng.IntN(3))
+		w.pace, w.failures = plan.Pace{}, 0
 		w.say("infra %s", w.group.Hashes.Infra)
 	case 1:
 		w.say("disabled")

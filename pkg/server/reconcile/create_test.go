@@ -10,6 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/plan"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
@@ -43,7 +44,7 @@ func TestDefiniteFailureLeavesATombstoneAndBacksOff(t *testing.T) {
 		pass(time.Hour)
 		s.expectRunning(web, 1)
 		for _, r := range s.bucket.all() {
-			if r.Phase == fleet.Deleted && (r.Reason != reconcile.ReasonCreateFailed || r.DeletedAt == nil) {
+			if r.Phase == fleet.Deleted && (r.Reason != plan.ReasonCreateFailed || r.DeletedAt == nil) {
 				t.Errorf("tombstone: %+v", r)
 			}
 		}

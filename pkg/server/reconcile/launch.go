@@ -26,10 +26,6 @@ const (
 	putOff                    // the provider throttles: the same id again when its turn comes
 )
 
-// ReasonCreateFailed is in the tombstone of an instance whose create certainly
-// made nothing.
-const ReasonCreateFailed = "create-failed"
-
 // launch makes one instance: nonce, record, VM, in this order, so that after a
 // crash anywhere in between the record says with which id to go on.
 func (l *launcher) launch(ctx context.Context, x *launch) {
@@ -149,7 +145,7 @@ func (l *launcher) abandon(ctx context.Context, x *launch, err error) (outcome, 
 	if ctx.Err() != nil {
 		return unclear, err
 	}
-	if e := l.records.move(ctx, x.record.ID, fleet.Deleted, ReasonCreateFailed, failure(err)); e != nil {
+	if e := l.records.move(ctx, x.record.ID, fleet.Deleted, plan.ReasonCreateFailed, failure(err)); e != nil {
 		return unclear, errors.Join(err, e)
 	}
 	return unmade, err
@@ -164,8 +160,8 @@ func (l *launcher) unrecorded(v plan.View) []*launch {
 	}
 	return slices.DeleteFunc(wanted, func(x *launch) bool {
 		due := x.retryAt
-		if v.CreateNotBefore.After(due) {
-			due = v.CreateNotBefore
+		if v.Pace.NotBefore.After(due) {
+			due = v.Pace.NotBefore
 		}
 		if due.After(v.Now) {
 			l.schedule.markAt(v.Group.Key, due)
@@ -214,10 +210,10 @@ func missingWithout(v plan.View, begun []*launch) int {
 	for _, x := range begun {
 		ids[x.record.ID] = true
 	}
-	v.CreateNotBefore = time.Time{} // a wait is no reason to give them up
+	v.Pace = plan.Pace{} // a wait is no reason to give them up
 	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i plan.Instance) bool { return ids[i.ID] })
 	missing := 0
-	for _, a := range plan.Next(v) {
+	for _, a := range plan.Next(v).Actions {
 		if a.Kind == plan.Create {
 			missing++
 		}

@@ -159,7 +159,7 @@ func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool
 		l.launcher.clear()
 		return false
 	}
-	l.apply(ctx, v, plan.Next(v), defined)
+	l.apply(ctx, v, plan.Next(v).Actions, defined)
 	l.balance(ctx, v, defined)
 	l.watchDeletions(key, now)
 	l.schedule.passTook.Store(int64(time.Since(now)))

@@ -163,7 +163,7 @@ func TestOnDemandCreateThatFails(t *testing.T) {
 					t.Errorf("%s after %d creates, want %s after %d: %s", got, len(s.world.CreateCalls(id)), c.want, c.calls, s.dump())
 				}
 				r, _ := s.bucket.get(id)
-				if c.want == fleet.Deleted && (r.Reason != reconcile.ReasonCreateFailed || !strings.Contains(r.Failure, c.fault.Err.Error())) {
+				if c.want == fleet.Deleted && (r.Reason != plan.ReasonCreateFailed || !strings.Contains(r.Failure, c.fault.Err.Error())) {
 					t.Errorf("gone because of %q: %q", r.Reason, r.Failure)
 				}
 				if r.Failed() != (c.want == fleet.Deleted) {

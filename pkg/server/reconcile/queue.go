@@ -110,7 +110,7 @@ func (l *launcher) retune(r CreateRate) {
 func (l *launcher) set(v plan.View, launches []*launch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.notBefore(v.Group).Equal(v.CreateNotBefore) {
+	if !l.notBefore(v.Group).Equal(v.Pace.NotBefore) {
 		launches = nil
 	}
 	l.queue.set(v.Group.Key, launches)

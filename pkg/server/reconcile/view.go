@@ -44,7 +44,8 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	l.schedule.markAt(key, again)
 	return plan.View{
 		Now: now, Group: g, Settings: l.cfg.Groups.Settings(), Instances: instances,
-		Takeover: *l.takeover.Load(), CreateNotBefore: notBefore,
+		Takeover: *l.takeover.Load(), Pace: plan.Pace{NotBefore: notBefore},
+		Surge: g.MaxSurge.Of(g.Size),
 	}, defined
 }
 

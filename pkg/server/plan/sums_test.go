@@ -1,0 +1,104 @@
+package plan_test
+
+import (
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/plan"
+)
+
+// sums are of the actions of one decision, to be held against what is true of every
+// decision about the group as a whole.
+type sums struct {
+	creates, owed          int
+	resumes, held          int // held: of resumes, by the pace
+	removed, provenRemoved int // of those that count
+	scaled                 int // of removed: because of the size
+	urgent                 int // of removed: asked for or silent
+	calm                   int // of removed: it works
+}
+
+// add takes an action on an instance into the sums.
+func (s *sums) add(v plan.View, c count, i plan.Instance, a plan.Action) string {
+	if a.Kind == plan.Resume {
+		s.resumes += one(!i.OnDemand)
+		s.held += one(!i.OnDemand && !i.Owed)
+		return ""
+	}
+	if !counted(v, i) {
+		return ""
+	}
+	s.removed++
+	s.provenRemoved += provenOf(v, i)
+	switch {
+	case a.Reason == plan.ReasonScaleDown:
+		s.scaled++
+	case i.Phase != fleet.Running: // nothing is lost with it
+	case calmReason(a.Reason):
+		s.calm++
+	case a.Reason == plan.ReasonReplaceAsked || a.Reason == plan.ReasonUnhealthy:
+		s.urgent++
+		if others := c.ready - readyOf(v, i); others < c.size-(c.unhealthy-unhealthyOf(v, i)) {
+			return "a replacement before the others are ready"
+		}
+	}
+	return ""
+}
+
+func (s *sums) brokenLeaving(c count) string {
+	stay := c.live - s.removed - c.maybeGoing
+	switch {
+	case s.scaled > 0 && stay < c.size:
+		return "scaled below the size"
+	case s.urgent > 1:
+		return "two replaced at a time that can't wait"
+	case s.urgent+s.calm > 0 && stay < c.size:
+		return "replaced without a replacement"
+	case s.calm > 0 && c.proven-s.provenRemoved < c.size:
+		return "one that works is replaced before the others have settled"
+	default:
+		return ""
+	}
+}
+
+// brokenCreates holds the creates against the size, the surge and the pace.
+func (s *sums) brokenCreates(v plan.View, c count) string {
+	left := 1 << 30 // creates that the pace allows
+	if v.Pace.NotBefore.After(v.Now) {
+		left = 0
+	} else if v.Pace.Trials > 0 {
+		left = max(0, v.Pace.Trials-c.onTrial)
+	}
+	missing := c.size - c.live
+	switch {
+	case s.creates+s.resumes > 0 && v.Group.Disabled != "":
+		return "a create for a group that is disabled"
+	case s.owed > c.owed:
+		return "more are owed than were lost"
+	case s.creates-s.owed+s.held > left:
+		return "a create that was to be held back"
+	case s.creates > 0 && c.live+s.creates > c.size+max(c.surge, c.urgent):
+		return "more than size + max_surge"
+	case v.Group.Disabled == "" && s.creates < min(missing, c.owed):
+		return "something owed is missing, and not created in the same step"
+	case v.Group.Disabled == "" && s.creates < min(missing, left-s.resumes):
+		return "something missing, and not created in the same step"
+	default:
+		return ""
+	}
+}
+
+// brokenSurge holds a decision against what the shard lets the group have.
+func (s *sums) brokenSurge(v plan.View, c count, d plan.Decision) string {
+	beyond := c.live + s.creates - c.size - c.urgent
+	switch {
+	case d.Surge < 0 || d.Surge > c.surge+c.surging:
+		return "an account that can't be"
+	case s.creates > 0 && beyond > max(0, v.Surge-c.surging):
+		return "more than the shard lets it have"
+	case s.creates > 0 && beyond > 0 && (d.Surge < beyond || d.Surge > v.Surge):
+		return "creates that the account does not show"
+	case d.Starved && d.Surge < min(v.Surge, c.surge):
+		return "starved with something left"
+	default:
+		return ""
+	}
+}
