@@ -20,7 +20,9 @@ func (t *Term) loopConfig() reconcile.Config {
 		NewID: func(kind string, now time.Time) (fleet.InstanceID, error) {
 			return fleet.NewID(kind, now, t.cfg.Random)
 		},
-		CreateRate: tuned.CreateRate, RequestTimeout: tuned.RequestTimeout, SweepInterval: tuned.SweepInterval,
+		Uniform:    t.cfg.Uniform,
+		CreateRate: tuned.CreateRate, CreateBackoff: tuned.CreateBackoff,
+		RequestTimeout: tuned.RequestTimeout, SweepInterval: tuned.SweepInterval,
 		FirstSweep:    time.Duration(shard.Server.LeaderElection.LeaseDuration),
 		Listing:       t.cfg.Listing,
 		LoadBalancers: t.loadBalancers,
@@ -36,6 +38,7 @@ func tuning(c *config.Shard) reconcile.Tuning {
 		CreateRate: reconcile.CreateRate{
 			PerSecond: s.CreateRate.PerSecond, Burst: s.CreateRate.Burst, Concurrency: s.CreateRate.Concurrency,
 		},
+		CreateBackoff:  time.Duration(s.CreateBackoff.Max),
 		RequestTimeout: time.Duration(s.RequestTimeout), SweepInterval: time.Duration(s.GarbageCollection.Interval),
 	}
 }
@@ -63,9 +66,10 @@ func (t *Term) changed(key fleet.GroupKey, id fleet.InstanceID) {
 	if !ok || i.Phase.Ending() {
 		t.cfg.Cut(id)
 	}
-	if ok {
-		t.problems.progress(key, i)
+	if !ok {
+		i = fleet.Instance{ID: id, Phase: fleet.Deleted} // its record is gone
 	}
+	t.problems.progress(key, i)
 }
 
 // touched has the loop look at an instance whose record may have changed.

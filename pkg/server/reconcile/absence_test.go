@@ -150,6 +150,9 @@ func TestProviderThatLooksAtAnotherWorldHolds(t *testing.T) {
 					t.Errorf("want the same again, and no hold %+v: %s", s.term.Held(), s.dump())
 				}
 				s.expectRunning(db, 3) // what waited
+				if over := s.ended(); !slices.Equal(over, []string{reconcile.ReasonAbsent}) {
+					t.Errorf("told of the end of %q", over)
+				}
 			})
 		})
 	}

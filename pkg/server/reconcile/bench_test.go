@@ -131,7 +131,8 @@ func benchLoop(b *testing.B, p provider.Provider) (*ledger, *reconcile.Loop, *wa
 	l := newBucket().lead()
 	loop, err := reconcile.New(reconcile.Config{
 		Ledger: l, Fence: l, Groups: w, Builder: benchBuilder{}, Provider: p,
-		NewID:      func(kind string, now time.Time) (fleet.InstanceID, error) { return fleet.NewID(kind, now, random) },
+		NewID:         func(kind string, now time.Time) (fleet.InstanceID, error) { return fleet.NewID(kind, now, random) },
+		CreateBackoff: time.Minute, Uniform: func() float64 { return 0.5 },
 		CreateRate: reconcile.CreateRate{Concurrency: 16}, RequestTimeout: time.Minute, SweepInterval: time.Hour, FirstSweep: time.Hour,
 		Report: func(p fleet.Problem) { b.Error(p.Message) },
 		Logger: slog.New(slog.DiscardHandler),

@@ -104,8 +104,11 @@ type Config struct {
 	NewID func(kind string, now time.Time) (fleet.InstanceID, error)
 
 	CreateRate     CreateRate
+	CreateBackoff  time.Duration // the longest wait of a group whose creates fail
 	RequestTimeout time.Duration // of each call to the provider
 	SweepInterval  time.Duration
+	// Uniform draws from [0, 1). It may be called by several goroutines.
+	Uniform func() float64
 	// FirstSweep is how long after the takeover the first sweep comes, if that
 	// is sooner than SweepInterval: one lease, after which nothing that the
 	// previous leader sent can still land in the store.
@@ -127,8 +130,9 @@ type Config struct {
 	// must not block, and may be called by several goroutines.
 	Report func(fleet.Problem)
 	// Solved is told when a group has no problem of a reason any more, of those
-	// that are not over with the next create: ReasonLoadBalancer. It must not
-	// block, and may be called by several goroutines. Optional.
+	// that are not over with the next create: ReasonLoadBalancer and
+	// ReasonCreatesFailing. It must not block, and may be called by several
+	// goroutines. Optional.
 	Solved func(key fleet.GroupKey, reason string)
 	// Changed is told when what can be said about an instance has changed: its
 	// record, its VM, its health. id is empty when the whole group is meant,
@@ -148,6 +152,7 @@ func (c Config) check() error {
 		want(c.NewID != nil, "NewID", "a function"),
 		want(c.Report != nil, "Report", "a function"),
 		want(c.Logger != nil, "Logger", "a logger"),
+		want(c.Uniform != nil, "Uniform", "a function"),
 		want(c.FirstSweep > 0, "FirstSweep", "more than 0"),
 		c.tuning().check())
 }
@@ -162,12 +167,16 @@ func want(ok bool, field, what string) error {
 // Tuning is the part of a Config that can change while the loop runs.
 type Tuning struct {
 	CreateRate     CreateRate
+	CreateBackoff  time.Duration // of waits that begin from now on
 	RequestTimeout time.Duration // of each call to the provider that begins from now on
 	SweepInterval  time.Duration // counts from the end of the last sweep
 }
 
 func (c Config) tuning() Tuning {
-	return Tuning{CreateRate: c.CreateRate, RequestTimeout: c.RequestTimeout, SweepInterval: c.SweepInterval}
+	return Tuning{
+		CreateRate: c.CreateRate, CreateBackoff: c.CreateBackoff,
+		RequestTimeout: c.RequestTimeout, SweepInterval: c.SweepInterval,
+	}
 }
 
 func (t Tuning) check() error {
@@ -175,9 +184,12 @@ func (t Tuning) check() error {
 		want(t.CreateRate.PerSecond >= 0, "CreateRate.PerSecond", "0 or more"),
 		want(t.CreateRate.PerSecond == 0 || t.CreateRate.Burst >= 1, "CreateRate.Burst", "at least 1"),
 		want(t.CreateRate.Concurrency >= 1, "CreateRate.Concurrency", "at least 1"),
+		want(t.CreateBackoff > 0, "CreateBackoff", "more than 0"),
 		want(t.RequestTimeout > 0, "RequestTimeout", "more than 0"),
 		want(t.SweepInterval > 0, "SweepInterval", "more than 0"))
 }
+
+func (r CreateRate) limiter() *rate.Limiter { return rate.NewLimiter(r.limit(), r.Burst) }
 
 func (r CreateRate) limit() rate.Limit {
 	if r.PerSecond > 0 {

@@ -75,7 +75,7 @@ func TestDefiniteFailureLeavesATombstoneAndBacksOff(t *testing.T) {
 
 func TestCreatesThatFailTogetherBackOffOnce(t *testing.T) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(100 * time.Millisecond)}, func(t *testing.T, s *shard) {
-		s.world.FailNext(fake.OpCreate, 16, fake.Fault{Err: provider.ErrThrottled})
+		s.world.FailNext(fake.OpCreate, 16, fake.Fault{Err: provider.ErrQuota})
 		s.size(web, 16)
 		s.lead()
 		pass(1500 * time.Millisecond) // 0.1 s of creates, 1 s of waiting, 0.1 s again
@@ -296,7 +296,7 @@ func TestBuildFailureIsReportedAndLeavesNothing(t *testing.T) {
 		s.mu.Lock()
 		s.build = nil
 		s.mu.Unlock()
-		pass(10 * time.Second)
+		pass(30 * time.Second)
 		s.expectRunning(web, 1)
 	})
 }

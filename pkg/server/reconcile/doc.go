@@ -11,12 +11,13 @@
 // provider. An instance that a worker is on is busy, and nothing new is decided
 // about it until the worker is done.
 //
-// The parts act: the launcher creates (launch.go, queue.go), the poller asks
+// The parts act: the launcher creates (launch.go, queue.go, fair.go), as fast as
+// what became of the last creates allows (pacing.go, streak.go), the poller asks
 // for single VMs (poll.go), the sweeper compares the provider with the ledger
 // (sweep.go), package balance registers with load balancers, and leave.go ends
 // instances. Each part has its own state and its own lock, and calls no other
 // part while it holds that; the ports that answer from memory (the ledger, the
-// groups) it may read. Loop.passing alone is held across parts, by the deciding
+// groups) and the pace of a group it may read. Loop.passing alone is held across parts, by the deciding
 // goroutine: it comes first, and nothing that is called under it takes it.
 //
 // The order in which an instance comes to be is: id, nonce, record (pending,
@@ -25,6 +26,10 @@
 // which it goes is: record (deleting), the provider's delete, and the tombstone
 // once the provider no longer has it. A crash between any two steps leaves a
 // record from which the next leader goes on with the same id.
+//
+// While the provider throttles, its calls wait for their turn (turns.go) at a rate
+// that follows what it takes (throttle.go). That, and deletions that do not end
+// (deletion.go), are problems that last until they are over (lasting.go).
 //
 // Two things are not left to events. The sweep compares the provider's list
 // with the ledger both ways, and only nominates: a Get confirms. And when the

@@ -12,7 +12,7 @@ import (
 // and its reply is lost; then the group wants it again.
 func TestCreateOfAnInstanceWhoseEndMayBeRecorded(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
-		s.world.FailNext(fake.OpCreate, 3, fake.Fault{Err: fake.ErrLost})
+		s.world.FailNext(fake.OpCreate, 30, fake.Fault{Err: fake.ErrLost})
 		s.size(web, 1)
 		s.lead()
 		pass(3500 * time.Millisecond)
@@ -23,6 +23,7 @@ func TestCreateOfAnInstanceWhoseEndMayBeRecorded(t *testing.T) {
 		pass(time.Millisecond)
 		s.expectPhase(id, fleet.Deleting)
 		s.bucket.fail = nil
+		s.world.Mend()
 		s.size(web, 1)
 		pass(2 * time.Minute)
 		if n := len(s.world.CreateCalls(id)); n != before {

@@ -20,8 +20,10 @@ type agents struct {
 	open    map[fleet.InstanceID]bool
 	mute    map[fleet.InstanceID]bool // no agent will come up on these
 	muteAll bool
-	late    bool // the first report comes an interval after the stream
-	group   sync.WaitGroup
+
+	muteGroup fleet.GroupKey // nor on those of this group
+	late      bool           // the first report comes an interval after the stream
+	group     sync.WaitGroup
 }
 
 func (a *agents) reset() {
@@ -76,6 +78,9 @@ func (a *agents) come(ctx context.Context, m *term, id fleet.InstanceID) {
 	a.mu.Lock()
 	mute := a.muteAll || a.mute[id]
 	a.mu.Unlock()
+	if r, ok := m.ledger.Get(id); ok && r.GroupKey() == a.muteGroup {
+		return
+	}
 	if mute || wait(ctx, a.boot) != nil {
 		return
 	}

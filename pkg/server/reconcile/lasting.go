@@ -16,7 +16,7 @@ import (
 // and are among those of Lasting meanwhile.
 func Lasts(reason string) bool {
 	switch reason {
-	case ReasonThrottled, ReasonDeleteRefused, ReasonDeleteStuck:
+	case ReasonThrottled, ReasonCreatesFailing, ReasonDeleteRefused, ReasonDeleteStuck:
 		return true
 	default:
 		return false
@@ -26,9 +26,9 @@ func Lasts(reason string) bool {
 // Lasting are the problems of the shard and of all groups that last.
 func (l *Loop) Lasting() []fleet.Problem {
 	all := l.LastingOf(fleet.GroupKey{})
-	keys := l.deletions.groups()
+	keys := append(l.deletions.groups(), l.pacing.failed()...)
 	slices.SortFunc(keys, fleet.GroupKey.Compare)
-	for _, key := range keys {
+	for _, key := range slices.Compact(keys) {
 		all = append(all, l.LastingOf(key)...)
 	}
 	slices.SortStableFunc(all, func(a, b fleet.Problem) int { return a.At.Compare(b.At) })
@@ -38,7 +38,7 @@ func (l *Loop) Lasting() []fleet.Problem {
 // LastingOf are those of one group; without a key, of the shard.
 func (l *Loop) LastingOf(key fleet.GroupKey) []fleet.Problem {
 	if key != (fleet.GroupKey{}) {
-		return l.deletions.problems(key)
+		return append(l.pacing.problems(key), l.deletions.problems(key)...)
 	}
 	var all []fleet.Problem
 	for _, t := range []*turns{l.cloud.mutations, l.cloud.reads} {

@@ -30,9 +30,11 @@ const (
 // crash anywhere in between the record says with which id to go on.
 func (l *launcher) launch(ctx context.Context, x *launch) {
 	out, err := l.carryOut(ctx, x)
-	l.ended(x, out, err, time.Now())
+	told := l.ended(x, out, err, time.Now())
 	l.cfg.Changed(x.group.Key, x.record.ID)
-	l.fail(ctx, err, x.group.Key, x.record.ID)
+	if !told {
+		l.fail(ctx, err, x.group.Key, x.record.ID)
+	}
 }
 
 func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {

@@ -34,11 +34,14 @@ func (l *Loop) leave(ctx context.Context, a plan.Action) error {
 // The poller then watches for the end, and the tombstone is another step.
 func (l *Loop) remove(ctx context.Context, a plan.Action) error {
 	was, _ := l.cfg.Ledger.Get(a.ID)
-	why := l.observed.withWhy(a.ID, a.Reason)
+	b := l.observed.get(a.ID)
+	why := b.withWhy(a.Reason)
 	if err := l.records.move(ctx, a.ID, fleet.Deleting, why, l.failureOf(a)); err != nil {
 		return err
 	}
-	l.fail(ctx, diedYoung(was, a.Reason, why), was.GroupKey(), a.ID)
+	if was.OnDemand || !l.pacing.failing(was.GroupKey()) { // else that is told
+		l.fail(ctx, diedYoung(was, a.Reason, why), was.GroupKey(), a.ID)
+	}
 	r, ok := l.cfg.Ledger.Get(a.ID)
 	if !ok || r.Phase != fleet.Deleting {
 		return nil

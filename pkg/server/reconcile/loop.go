@@ -99,6 +99,7 @@ func (l *Loop) begin(ctx context.Context, vms []provider.VM, asked time.Time) {
 	}
 	now := time.Now()
 	l.takeover.Store(&now)
+	l.observed.judged(l.pacing.seed(records, now))
 	orphans, suspects := l.sweeper.begin(ctx, records, vms, asked)
 	l.markAll()
 	l.log.Info("took over", slog.Int("records", len(records)), slog.Int("vms", len(vms)),
@@ -159,9 +160,15 @@ func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool
 		l.launcher.clear()
 		return false
 	}
-	l.apply(ctx, v, plan.Next(v).Actions, defined)
+	d := plan.Next(v)
+	l.apply(ctx, v, d.Actions, defined)
 	l.balance(ctx, v, defined)
 	l.watchDeletions(key, now)
+	if g, _ := l.cfg.Groups.Group(key); g.Size == 0 && defined || !defined && len(v.Instances) == 0 {
+		l.pacing.drop(key) // nothing is to be created
+	} else if d.Content {
+		l.pacing.content(v.Group)
+	}
 	l.schedule.passTook.Store(int64(time.Since(now)))
 	return true
 }
@@ -169,6 +176,7 @@ func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool
 // apply hands out what was decided about one group.
 func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, defined bool) {
 	key := v.Group.Key
+	l.judge(v, actions)
 	unrecorded := l.launcher.unrecorded(v)
 	var creates, resumes []*launch
 	for _, a := range actions {
@@ -176,7 +184,10 @@ func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, de
 		case plan.Create:
 			creates = append(creates, &launch{group: v.Group, decidedAt: v.Now})
 		case plan.Resume:
-			resumes = append(resumes, &launch{group: v.Group, decidedAt: v.Now, record: fleet.Instance{ID: a.ID}})
+			i := find(v.Instances, a.ID)
+			resumes = append(resumes, &launch{
+				group: v.Group, decidedAt: v.Now, record: fleet.Instance{ID: a.ID}, onDemand: i.OnDemand, owed: i.Owed,
+			})
 		case plan.Settle:
 			l.work(ctx, key, "", v.Now, func() error { return l.cfg.Groups.Settle(ctx, key, a.IDs) })
 		case plan.Forget:
@@ -189,10 +200,20 @@ func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, de
 			l.work(ctx, key, a.ID, v.Now, func() error { return l.leave(ctx, a) })
 		}
 	}
-	for n, id := range l.observed.replace(v.Instances, len(creates)) {
-		creates[n].replaces = id
+	lost := l.observed.replace(v.Instances, len(creates))
+	for n, i := range lost {
+		creates[n].replaces, creates[n].owed = i.ID, i.Owed
 	}
-	l.launcher.set(v, slices.Concat(unrecorded, creates, resumes))
+	l.launcher.set(v, slices.Concat(unrecorded, creates[:len(lost)], resumes, creates[len(lost):]))
+}
+
+// judge takes over which instances a decision ends that have not settled. When that
+// changes the pace, the group is decided anew.
+func (l *Loop) judge(v plan.View, actions []plan.Action) {
+	l.pacing.cameToNothing(v.Group, l.observed.stillborn(v, actions))
+	if !l.pacing.isPace(v) {
+		l.schedule.mark(v.Group.Key)
+	}
 }
 
 // Kick asks for a pass of the given groups; of all groups when none is given.
@@ -225,6 +246,7 @@ func (l *Loop) Reconfigure(t Tuning, swap func()) error {
 	default: // it is about to look
 	}
 	l.markAll()
+	l.schedule.mark(l.pacing.failed()...) // those that are no more are to be forgotten
 	return nil
 }
 

@@ -185,8 +185,8 @@ func TestConfigNamesWhatIsMissing(t *testing.T) {
 		t.Fatal("an empty config was accepted")
 	}
 	for _, field := range []string{
-		"Ledger", "Fence", "Groups", "Builder", "Provider", "NewID", "Report", "Logger",
-		"CreateRate.Concurrency", "RequestTimeout", "SweepInterval", "FirstSweep",
+		"Ledger", "Fence", "Groups", "Builder", "Provider", "NewID", "Report", "Logger", "Uniform",
+		"CreateRate.Concurrency", "CreateBackoff", "RequestTimeout", "SweepInterval", "FirstSweep",
 	} {
 		if !strings.Contains(err.Error(), field) {
 			t.Errorf("error does not name %s: %v", field, err)

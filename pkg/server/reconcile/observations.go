@@ -59,6 +59,8 @@ type observation struct {
 	// the instance was created, or to end it before it was.
 	recordDoubtful bool
 	retryAt        time.Time // when the create or delete is due again
+	standsIn       bool      // for one that had settled
+	judged         bool      // it has settled, or came to nothing before, and counts as that
 	loss           *loss     // guarded by the lock of the observations, in copies too
 }
 
@@ -184,7 +186,7 @@ func (o *observations) beginCreate(x *launch, now time.Time) (ok bool) {
 		if ok = !b.isBusy(now); !ok {
 			return
 		}
-		b.busy, b.attemptedAt = true, now
+		b.busy, b.attemptedAt, b.standsIn = true, now, b.standsIn || x.owed
 		if lost := o.instances[x.replaces]; lost != nil && lost.loss != nil {
 			lost.loss.replaced = true
 			x.loss = *lost.loss
@@ -193,24 +195,29 @@ func (o *observations) beginCreate(x *launch, now time.Time) (ok bool) {
 	return ok
 }
 
-// replace chooses the lost instances that the creates of a pass stand in for,
-// the first lost first. A tombstone is one of them only if its replacement
-// waits.
-func (o *observations) replace(instances []plan.Instance, creates int) []fleet.InstanceID {
+// replace chooses the lost instances that the creates of a pass stand in for: those
+// that had settled first, and of these the first lost. A tombstone is one of them only
+// if its replacement waits.
+func (o *observations) replace(instances []plan.Instance, creates int) (lost []*plan.Instance) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var lost []fleet.InstanceID
-	for _, i := range instances {
-		b := o.instances[i.ID]
-		if b != nil && !i.OnDemand && b.lost(i.VM) && (i.Phase != fleet.Deleted || b.loss.awaited) {
-			lost = append(lost, i.ID)
+	for n := range instances {
+		i := &instances[n]
+		if b := o.instances[i.ID]; b != nil && !i.OnDemand && b.awaitsReplacement(i) {
+			lost = append(lost, i)
 		}
 	}
-	slices.SortStableFunc(lost, func(a, b fleet.InstanceID) int {
-		return o.instances[a].loss.at.Compare(o.instances[b].loss.at)
+	slices.SortStableFunc(lost, func(a, b *plan.Instance) int {
+		if a.Owed != b.Owed {
+			if a.Owed {
+				return -1
+			}
+			return 1
+		}
+		return o.instances[a.ID].loss.at.Compare(o.instances[b.ID].loss.at)
 	})
-	for n, id := range lost {
-		o.instances[id].loss.awaited = n < creates
+	for n, i := range lost {
+		o.instances[i.ID].loss.awaited = n < creates
 	}
 	return lost[:min(creates, len(lost))]
 }

@@ -12,7 +12,8 @@ import (
 
 func tuning(change func(*reconcile.Tuning)) reconcile.Tuning {
 	t := reconcile.Tuning{
-		CreateRate: reconcile.CreateRate{Concurrency: 16}, RequestTimeout: 30 * time.Second, SweepInterval: 2 * time.Minute,
+		CreateBackoff: 5 * time.Minute,
+		CreateRate:    reconcile.CreateRate{Concurrency: 16}, RequestTimeout: 30 * time.Second, SweepInterval: 2 * time.Minute,
 	}
 	if change != nil {
 		change(&t)

@@ -261,11 +261,12 @@ func TestProviderEventReplacesWithoutABrokenStream(t *testing.T) {
 
 func TestBrokenWatchIsRenewedAndCatchesUp(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
-		s.size(web, 2)
+		s.size(web, 1)
+		s.size(db, 1)
 		s.agents.muteAll = true
 		s.lead()
 		pass(time.Minute)
-		ids := s.records(web, fleet.Pending)
+		ids := append(s.records(web, fleet.Pending), s.records(db, fleet.Pending)...)
 		s.world.BreakWatches(errors.New("stream reset"))
 		synctest.Wait()
 		s.world.Kill(ids[0]) // while nobody watches

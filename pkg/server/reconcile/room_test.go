@@ -12,6 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
 // full has every create refused for want of room, until it is made.
@@ -279,7 +280,10 @@ func TestCrashAroundARefusal(t *testing.T) {
 					c := &crasher{s: s, kind: kind, left: n}
 					s.world = fake.New(fake.Config{Seed: uint64(n), CreateLatency: fake.Fixed(50 * time.Millisecond), OnCall: c.called})
 					s.bucket.latency = 5 * time.Millisecond
-					s.adjust = plain
+					s.adjust = func(cfg *reconcile.Config) {
+						plain(cfg)
+						cfg.CreateBackoff = time.Minute // asked for again before it is given up
+					}
 					s.full()
 					s.size(web, 0)
 					s.lead()
@@ -287,8 +291,9 @@ func TestCrashAroundARefusal(t *testing.T) {
 					c.arm()
 					id := s.demand(web)
 					pass(20 * time.Second)
-					if crashed = c.crashed(); crashed {
-						c.disarm()
+					crashed = c.crashed()
+					c.disarm()
+					if crashed {
 						_ = s.stop()
 						s.lead()
 					}

@@ -113,9 +113,11 @@ type shard struct {
 	problems []fleet.Problem
 	logs     bytes.Buffer
 	build    func(fleet.Instance) error
+	built    map[fleet.InstanceID]fleet.GroupKey
 	adjust   func(*reconcile.Config)
 	targets  []string // of the load balancer www
 	solved   []fleet.GroupKey
+	settled  []string // the reasons of the shard's problems that were over
 
 	term *term
 }
@@ -130,7 +132,7 @@ type term struct {
 
 func newShard(t *testing.T, cfg fake.Config) *shard {
 	s := &shard{
-		t: t, bucket: newBucket(), world: fake.New(cfg),
+		t: t, bucket: newBucket(), world: fake.New(cfg), built: map[fleet.InstanceID]fleet.GroupKey{},
 		random: rand.NewChaCha8([32]byte{byte(cfg.Seed), byte(cfg.Seed >> 8)}),
 		wanted: &wanted{groups: map[fleet.GroupKey]fleet.Group{}, settings: plan.Settings{
 			ReportInterval: 10 * time.Second, MissedReports: 3, ShutdownGrace: 30 * time.Second,
@@ -152,6 +154,7 @@ func (s *shard) size(key fleet.GroupKey, n int) {
 func (s *shard) Build(_ context.Context, i fleet.Instance, g fleet.Group) (provider.Spec, error) {
 	s.mu.Lock()
 	build := s.build
+	s.built[i.ID] = g.Key
 	s.mu.Unlock()
 	if build != nil {
 		if err := build(i); err != nil {
@@ -167,6 +170,12 @@ func (s *shard) newID(kind string, now time.Time) (fleet.InstanceID, error) {
 	return fleet.NewID(kind, now, s.random)
 }
 
+func (s *shard) uniform() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return rand.New(s.random).Float64()
+}
+
 // lead starts the next server.
 func (s *shard) lead() {
 	l := s.bucket.lead()
@@ -174,12 +183,21 @@ func (s *shard) lead() {
 		Ledger: l, Fence: l, Groups: s.wanted, Builder: s, NewID: s.newID,
 		Provider:       s.world.Open(scope, fmt.Sprintf("server-%d", l.epoch)),
 		CreateRate:     reconcile.CreateRate{Concurrency: 16},
+		CreateBackoff:  5 * time.Minute,
+		Uniform:        s.uniform,
 		RequestTimeout: 30 * time.Second, SweepInterval: 2 * time.Minute, FirstSweep: 30 * time.Second,
 		NotLeader: func(err error) bool { return strings.Contains(err.Error(), errNotLeader.Error()) },
 		Report: func(p fleet.Problem) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.problems = append(s.problems, p)
+		},
+		Solved: func(key fleet.GroupKey, reason string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if key == (fleet.GroupKey{}) {
+				s.settled = append(s.settled, reason)
+			}
 		},
 		Logger: slog.New(slog.NewJSONHandler(&locked{s: s}, nil)),
 	}
@@ -246,6 +264,13 @@ func (s *shard) reported(reason string) []fleet.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.problems), func(p fleet.Problem) bool { return p.Reason != reason })
+}
+
+// ended returns the reasons of the shard's problems that were over.
+func (s *shard) ended() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.settled)
 }
 
 // records returns the ids of the group's records in these phases.

@@ -69,6 +69,7 @@ func (m *misfortune) run(t *testing.T, seed uint64) {
 			{Op: fake.OpCreate, Probability: 0.03, Fault: fake.Fault{Err: provider.ErrSubnetFull}},
 			{Op: fake.OpCreate, Probability: 0.03, Fault: fake.Fault{Err: provider.ErrQuota}},
 			{Op: fake.OpCreate, Probability: 0.03, Fault: fake.Fault{Hang: true}},
+			{Probability: 0.02, Fault: fake.Fault{Err: provider.ErrThrottled}},
 			{Probability: 0.05, Fault: fake.Fault{Err: fake.ErrLost}},
 		},
 		OnCall: func(c fake.Call) { m.check(t, c) },

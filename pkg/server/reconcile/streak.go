@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
@@ -142,4 +143,9 @@ func (s *streak) condition(now time.Time) (c fleet.CreatesFailing, ok bool) {
 		c.Next = s.until
 	}
 	return c, true
+}
+
+// createBackoff is for creates that fail, of a group or of an on-demand instance.
+func createBackoff(limit time.Duration) retry.Backoff {
+	return retry.Backoff{First: min(time.Second, limit), Limit: limit}
 }

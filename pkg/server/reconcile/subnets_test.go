@@ -111,22 +111,23 @@ func TestHintsMayBeWrong(t *testing.T) {
 // full, and its next attempt begins where this one did.
 func TestQuotaIsNotAMatterOfSubnets(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
-		s.world.FailNext(fake.OpCreate, 2, fake.Fault{Err: fmt.Errorf("%w: no more of type huge", provider.ErrQuota)})
+		s.adjust = func(c *reconcile.Config) { c.Uniform = func() float64 { return 0.99 } }
+		s.world.FailNext(fake.OpCreate, 3, fake.Fault{Err: fmt.Errorf("%w: no more of type huge", provider.ErrQuota)})
 		s.size(web, 1)
 		s.lead()
-		pass(2 * time.Second) // asked at once, and after one second
+		pass(1500 * time.Millisecond) // asked twice at once, and after one second
 		s.size(db, 1)
-		pass(time.Second)
+		pass(1200 * time.Millisecond)
 		s.expectRunning(db, 1)
 		if n := len(s.running(web)); n != 0 {
 			t.Errorf("%d running before the back-off is over: %s", n, s.dump())
 		}
 		pass(10 * time.Second)
 		s.expectRunning(web, 1)
-		if in := s.createsIn(); in["subnet-a"] != 4 || in["subnet-b"] != 0 {
+		if in := s.createsIn(); in["subnet-a"] != 5 || in["subnet-b"] != 0 {
 			t.Errorf("creates by subnet: %v", in)
 		}
-		problems := s.reported(reconcile.ReasonQuota)
+		problems := append(s.reported(reconcile.ReasonQuota), s.reported(reconcile.ReasonCreatesFailing)...)
 		if len(problems) != 2 || problems[0].Group != web || !strings.Contains(problems[0].Message, "no more of type huge") {
 			t.Errorf("problems: %v", problems)
 		}

@@ -224,8 +224,17 @@ func TestStraysInMassStopOnlyTheirOwnDeletion(t *testing.T) {
 		s.world.Kill(s.running(web)[0])
 		pass(10 * time.Second)
 		s.expectRunning(web, 3)
-		if s.term.Held().Message != "" || len(s.reported(reconcile.ReasonOrphans)) == 0 {
-			t.Errorf("held %q, problems %v", s.term.Held().Message, s.problems)
+		if s.term.Held().Message != "" || len(s.reported(reconcile.ReasonOrphans)) == 0 || len(s.ended()) > 0 {
+			t.Errorf("held %q, problems %v, over %v", s.term.Held().Message, s.problems, s.ended())
+		}
+		for _, vm := range s.world.VMs() {
+			if !slices.Contains(s.running(web), vm.ID) {
+				s.world.Vanish(vm.ID)
+			}
+		}
+		pass(10 * time.Minute)
+		if over := s.ended(); !slices.Equal(over, []string{reconcile.ReasonOrphans}) {
+			t.Errorf("told of the end of %q", over)
 		}
 	})
 }
@@ -235,20 +244,21 @@ func TestVMThatIsGoneUnnoticedIsFoundByTheSweep(t *testing.T) {
 		s.adjust = withoutWatch
 		s.agents.muteAll = true
 		s.wanted.settings.RegistrationTimeout = 0
-		s.size(web, 3)
+		s.size(web, 2)
+		s.size(db, 2)
 		s.lead()
 		pass(3 * time.Minute)
-		ids := s.records(web, fleet.Pending)
+		ids := []fleet.InstanceID{s.records(web, fleet.Pending)[0], s.records(db, fleet.Pending)[0]}
 		s.world.Vanish(ids[0])
 		s.world.Stop(ids[1])
 		pass(2 * time.Minute)
-		for _, id := range ids[:2] {
+		for _, id := range ids {
 			if r, _ := s.bucket.get(id); r.Phase.Active() {
 				t.Errorf("%s is %s although its VM is gone", id, r.Phase)
 			}
 		}
-		if n := len(s.records(web, fleet.Pending)); n != 3 {
-			t.Errorf("%d pending, want 3: %s", n, s.dump())
+		if web, db := len(s.records(web, fleet.Pending)), len(s.records(db, fleet.Pending)); web != 2 || db != 2 {
+			t.Errorf("%d and %d pending, want 2 each: %s", web, db, s.dump())
 		}
 	})
 }

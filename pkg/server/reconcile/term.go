@@ -27,6 +27,7 @@ type term struct {
 	observed *observations
 	cloud    *cloud
 	records  *records
+	pacing   *pacing
 }
 
 func newTerm(cfg Config) *term {
@@ -39,8 +40,14 @@ func newTerm(cfg Config) *term {
 	t.takeover.Store(&time.Time{})
 	t.observed = newObservations(t.schedule, provider.Consistent(cfg.Provider), time.Now())
 	t.cloud = newCloud(cfg, t.requestTimeout, t.workers.Go, t.throttled)
+	t.pacing = newPacing(t)
 	t.records = &records{ledger: cfg.Ledger, writes: newSlots(maxWrites), observed: t.observed, log: cfg.Logger}
 	return t
+}
+
+// backoff draws the wait after the n-th create in a row that failed.
+func (t *term) backoff(n int) time.Duration {
+	return createBackoff(t.tuning.Load().CreateBackoff).Draw(n, t.cfg.Uniform)
 }
 
 func (t *term) requestTimeout() time.Duration { return t.tuning.Load().RequestTimeout }

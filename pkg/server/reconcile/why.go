@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -25,8 +26,8 @@ func (b *observation) hear(vm provider.VM) {
 
 // withWhy adds to the reason for which an instance leaves what the provider says of
 // its machine's end.
-func (o *observations) withWhy(id fleet.InstanceID, reason string) string {
-	if why := o.get(id).why; why != "" && (reason == plan.ReasonVMDown || reason == plan.ReasonVMGone) {
+func (b *observation) withWhy(reason string) string {
+	if why := b.why; why != "" && (reason == plan.ReasonVMDown || reason == plan.ReasonVMGone) {
 		return reason + ": " + why
 	}
 	return reason
@@ -39,5 +40,9 @@ func diedYoung(was fleet.Instance, planned, why string) error {
 	if was.Phase != fleet.Pending || planned != plan.ReasonVMDown && planned != plan.ReasonVMGone {
 		return nil
 	}
-	return because(ReasonDied, fmt.Errorf("the machine of instance %s ended before its agent registered: %s", was.ID, why))
+	return because(ReasonDied, errors.New(unregistered(was.ID, why)))
+}
+
+func unregistered(id fleet.InstanceID, why string) string {
+	return fmt.Sprintf("the machine of instance %s ended before its agent registered: %s", id, why)
 }

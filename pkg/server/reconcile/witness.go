@@ -50,7 +50,10 @@ func (w *witness) look(now time.Time) (held bool, until time.Time) {
 		w.problem.Store(nil)
 		w.told = roll{}
 		w.log.Info("the absence of VMs is accounted for, going on")
-		w.workers.Go(func() { w.cfg.Changed(fleet.GroupKey{}, "") })
+		w.workers.Go(func() {
+			w.solved(fleet.GroupKey{}, ReasonAbsent)
+			w.cfg.Changed(fleet.GroupKey{}, "")
+		})
 	}
 	if v != w.last {
 		w.markAll()

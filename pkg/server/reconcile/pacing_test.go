@@ -1,0 +1,216 @@
+package reconcile_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/reconcile"
+)
+
+// usual is the create rate that a shard has by default.
+var usual = reconcile.CreateRate{PerSecond: 10, Burst: 20, Concurrency: 16}
+
+// mortal has every machine of a group end a while after it runs, until it is cured.
+func (s *shard) mortal(key fleet.GroupKey, life time.Duration) (cure func()) {
+	p := s.world.Open(scope, "death")
+	ctx, cure := context.WithCancel(s.t.Context())
+	go func() {
+		_ = p.Watch(ctx, func(e provider.Event) {
+			if spec, ok := s.world.Spec(e.VM.ID); ok && e.VM.State == provider.StateRunning && spec.Tags[provider.TagGroup] == key.Name {
+				time.AfterFunc(life, func() { s.world.Kill(e.VM.ID) })
+			}
+		})
+	}()
+	synctest.Wait()
+	return cure
+}
+
+// createsOf returns the create calls of a group.
+func (s *shard) createsOf(key fleet.GroupKey) (calls []fake.Call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.world.Calls(fake.OpCreate) {
+		if s.built[c.Ref.ID] == key {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
+// refusing is a provider that has no use for the args of some groups.
+type refusing struct {
+	*fake.Provider
+	refuses func(group string) bool
+}
+
+func (p refusing) Create(ctx context.Context, spec provider.Spec) (provider.VM, error) {
+	if p.refuses(spec.Tags[provider.TagGroup]) {
+		time.Sleep(50 * time.Millisecond)
+		return provider.VM{}, fmt.Errorf("args.flavor: no such flavor: %w", provider.ErrInvalid)
+	}
+	return p.Provider.Create(ctx, spec)
+}
+
+// growth is how long a group takes from 0 to n, created and registered.
+func (s *shard) growth(key fleet.GroupKey, n int) time.Duration {
+	s.t.Helper()
+	began := time.Now()
+	s.size(key, n)
+	for len(s.running(key)) < n {
+		if time.Since(began) > 4*time.Minute {
+			s.t.Fatalf("%s has %d of %d after %s", key, len(s.running(key)), n, time.Since(began))
+		}
+		pass(50 * time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// alone is how long db takes from 0 to n with nothing beside it.
+func alone(t *testing.T, n int) (took time.Duration) {
+	bubble(t, fake.Config{CreateLatency: fake.Fixed(50 * time.Millisecond)}, func(_ *testing.T, s *shard) {
+		s.adjust = func(c *reconcile.Config) { c.CreateRate = usual }
+		s.lead()
+		pass(10 * time.Second)
+		took = s.growth(db, n)
+	})
+	return took
+}
+
+// TestMachinesThatDieYoungHoldUpNobodyElse: a group whose machines don't live long
+// leaves the shard's creates to the others, and says that it fails.
+func TestMachinesThatDieYoungHoldUpNobodyElse(t *testing.T) {
+	ideal := alone(t, 20)
+	for name, doom := range map[string]func(*shard){
+		"they end after 20 s": func(s *shard) { s.mortal(web, 20*time.Second) },
+		"they never register": func(s *shard) {
+			s.agents.muteGroup = web
+			s.wanted.settings.RegistrationTimeout = 20 * time.Second
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, fake.Config{CreateLatency: fake.Fixed(50 * time.Millisecond)}, func(t *testing.T, s *shard) {
+				s.adjust = func(c *reconcile.Config) { c.CreateRate = usual }
+				s.wanted.settings.Settle = 2 * time.Minute
+				doom(s)
+				s.size(web, 100)
+				s.lead()
+				pass(time.Minute)
+				took := s.growth(db, 20)
+				if took > ideal*12/10 {
+					t.Errorf("another group's 20 took %s, %s without this one", took, ideal)
+				}
+				pass(4*time.Minute - took)
+				if n := len(s.createsOf(web)); n > 120 {
+					t.Errorf("%d creates in five minutes for a group of 100 whose machines don't live", n)
+				}
+				began := len(s.createsOf(web))
+				pass(time.Hour)
+				if n := len(s.createsOf(web)) - began; n < 10 || n > 60 {
+					t.Errorf("%d creates in an hour; it is to probe now and then", n)
+				}
+				if p := s.reported(reconcile.ReasonCreatesFailing); len(p) == 0 || p[0].Group != web {
+					t.Errorf("problems: %v", p)
+				}
+				if _, failing := s.term.CreatesFailing(db); failing {
+					t.Errorf("the other group is said to fail")
+				}
+			})
+		})
+	}
+}
+
+// TestRefusedGroupsHoldUpNobodyElse: many groups that the provider refuses have a
+// tenth of the creates between them at most.
+func TestRefusedGroupsHoldUpNobodyElse(t *testing.T) {
+	ideal := alone(t, 50)
+	bubble(t, fake.Config{CreateLatency: fake.Fixed(50 * time.Millisecond)}, func(t *testing.T, s *shard) {
+		s.adjust = func(c *reconcile.Config) {
+			c.CreateRate = usual
+			c.Provider = refusing{s.world.Open(scope, "a"), func(g string) bool { return strings.HasPrefix(g, "bad") }}
+		}
+		for n := range 300 {
+			s.size(fleet.GroupKey{Tenant: "default", Name: fmt.Sprintf("bad-%03d", n)}, 1)
+		}
+		s.lead()
+		pass(2 * time.Minute) // each of them fails by now
+		if n := len(s.reported(reconcile.ReasonCreatesFailing)); n < 300 {
+			t.Fatalf("%d groups are said to fail", n)
+		}
+		if took := s.growth(db, 50); took > ideal*12/10 {
+			t.Errorf("0 to 50 took %s, %s without the groups that fail", took, ideal)
+		}
+	})
+}
+
+// TestGroupsThatFailHaveATenthOfTheSlots: and one each, however long their creates
+// take; with no rate at all that is what bounds them.
+func TestGroupsThatFailHaveATenthOfTheSlots(t *testing.T) {
+	bubble(t, fake.Config{CreateLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
+		slow := &slow{Provider: s.world.Open(scope, "a"), under: map[string]int{}}
+		s.adjust = func(c *reconcile.Config) {
+			c.CreateRate, c.CreateBackoff, c.Provider = reconcile.CreateRate{Concurrency: 20}, 20*time.Second, slow
+		}
+		for n := range 30 {
+			s.size(fleet.GroupKey{Tenant: "default", Name: fmt.Sprintf("bad-%02d", n)}, 5)
+		}
+		s.lead()
+		pass(10 * time.Minute)
+		slow.reset()
+		if took := s.growth(db, 36); took > 4*time.Second { // twice 18 slots, and a second to register
+			t.Errorf("0 to 36 took %s", took)
+		}
+		pass(10 * time.Minute)
+		if all, ofOne := slow.counted(); all != 2 || ofOne != 1 {
+			t.Errorf("%d creates of groups that fail under way, and %d of one group; want 2 and 1", all, ofOne)
+		}
+	})
+}
+
+// slow refuses some groups after ten seconds, and counts the creates of these.
+type slow struct {
+	*fake.Provider
+	mu              sync.Mutex
+	under           map[string]int
+	all             int
+	most, mostOfOne int
+}
+
+func (p *slow) Create(ctx context.Context, spec provider.Spec) (provider.VM, error) {
+	group := spec.Tags[provider.TagGroup]
+	if !strings.HasPrefix(group, "bad") {
+		return p.Provider.Create(ctx, spec)
+	}
+	p.change(group, 1)
+	defer p.change(group, -1)
+	time.Sleep(10 * time.Second)
+	return provider.VM{}, provider.ErrInvalid
+}
+
+func (p *slow) change(group string, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all += n
+	p.under[group] += n
+	p.most, p.mostOfOne = max(p.most, p.all), max(p.mostOfOne, p.under[group])
+}
+
+// counted is how many were under way at one time, of all groups and of one.
+func (p *slow) counted() (all, ofOne int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.most, p.mostOfOne
+}
+
+func (p *slow) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.most, p.mostOfOne = 0, 0
+}
