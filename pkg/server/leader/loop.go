@@ -21,7 +21,7 @@ func (t *Term) loopConfig() reconcile.Config {
 			return fleet.NewID(kind, now, t.cfg.Random)
 		},
 		Uniform:    t.cfg.Uniform,
-		CreateRate: tuned.CreateRate, CreateBackoff: tuned.CreateBackoff,
+		CreateRate: tuned.CreateRate, CreateBackoff: tuned.CreateBackoff, MaxSurge: tuned.MaxSurge,
 		RequestTimeout: tuned.RequestTimeout, SweepInterval: tuned.SweepInterval,
 		FirstSweep:    time.Duration(shard.Server.LeaderElection.LeaseDuration),
 		Listing:       t.cfg.Listing,
@@ -39,6 +39,7 @@ func tuning(c *config.Shard) reconcile.Tuning {
 			PerSecond: s.CreateRate.PerSecond, Burst: s.CreateRate.Burst, Concurrency: s.CreateRate.Concurrency,
 		},
 		CreateBackoff:  time.Duration(s.CreateBackoff.Max),
+		MaxSurge:       s.Rotation.MaxSurge,
 		RequestTimeout: time.Duration(s.RequestTimeout), SweepInterval: time.Duration(s.GarbageCollection.Interval),
 	}
 }

@@ -105,6 +105,7 @@ type Config struct {
 
 	CreateRate     CreateRate
 	CreateBackoff  time.Duration // the longest wait of a group whose creates fail
+	MaxSurge       fleet.Surge   // instances of the whole shard beyond its size while groups rotate
 	RequestTimeout time.Duration // of each call to the provider
 	SweepInterval  time.Duration
 	// Uniform draws from [0, 1). It may be called by several goroutines.
@@ -168,13 +169,14 @@ func want(ok bool, field, what string) error {
 type Tuning struct {
 	CreateRate     CreateRate
 	CreateBackoff  time.Duration // of waits that begin from now on
+	MaxSurge       fleet.Surge
 	RequestTimeout time.Duration // of each call to the provider that begins from now on
 	SweepInterval  time.Duration // counts from the end of the last sweep
 }
 
 func (c Config) tuning() Tuning {
 	return Tuning{
-		CreateRate: c.CreateRate, CreateBackoff: c.CreateBackoff,
+		CreateRate: c.CreateRate, CreateBackoff: c.CreateBackoff, MaxSurge: c.MaxSurge,
 		RequestTimeout: c.RequestTimeout, SweepInterval: c.SweepInterval,
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -24,6 +25,8 @@ type Loop struct {
 	sweeper  *sweeper
 	witness  *witness
 	balancer *balance.Balancer
+	surges   *surges
+	regroup  atomic.Bool // which groups there are is to be counted anew
 
 	deletions *deletions
 
@@ -41,8 +44,9 @@ func New(cfg Config) (*Loop, error) {
 	t := newTerm(cfg)
 	l := &Loop{
 		term: t, launcher: newLauncher(t), poller: newPoller(t), witness: &witness{term: t},
-		resumable: resumable{}, deletions: newDeletions(),
+		surges: newSurges(), resumable: resumable{}, deletions: newDeletions(),
 	}
+	l.regroup.Store(true)
 	l.sweeper = newSweeper(t, l.launcher, l.poller, l.witness)
 	l.balancer = newBalancer(t)
 	return l, nil
@@ -141,6 +145,9 @@ func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 		l.launcher.clear()
 		return sooner(sooner(l.poller.next(), until), calmAt), true
 	}
+	if l.regroup.Swap(false) {
+		l.countGroups()
+	}
 	if key, ok := l.schedule.take(now); ok && !l.pass(ctx, key, now) {
 		return now, false
 	}
@@ -161,6 +168,7 @@ func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool
 		return false
 	}
 	d := plan.Next(v)
+	l.schedule.mark(l.surges.decided(v.Group, defined, d, l.tuning.Load().MaxSurge)...)
 	l.apply(ctx, v, d.Actions, defined)
 	l.balance(ctx, v, defined)
 	l.watchDeletions(key, now)
@@ -220,6 +228,7 @@ func (l *Loop) judge(v plan.View, actions []plan.Action) {
 // It is called when a group, or what is wanted as a whole, has changed.
 func (l *Loop) Kick(keys ...fleet.GroupKey) {
 	if len(keys) == 0 {
+		l.regroup.Store(true)
 		l.markAll()
 	}
 	l.schedule.mark(keys...)
@@ -245,6 +254,7 @@ func (l *Loop) Reconfigure(t Tuning, swap func()) error {
 	case l.sweeper.retuned <- struct{}{}:
 	default: // it is about to look
 	}
+	l.regroup.Store(true)
 	l.markAll()
 	l.schedule.mark(l.pacing.failed()...) // those that are no more are to be forgotten
 	return nil

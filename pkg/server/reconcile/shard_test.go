@@ -185,6 +185,7 @@ func (s *shard) lead() {
 		CreateRate:     reconcile.CreateRate{Concurrency: 16},
 		CreateBackoff:  5 * time.Minute,
 		Uniform:        s.uniform,
+		MaxSurge:       fleet.Surge{Percent: 100},
 		RequestTimeout: 30 * time.Second, SweepInterval: 2 * time.Minute, FirstSweep: 30 * time.Second,
 		NotLeader: func(err error) bool { return strings.Contains(err.Error(), errNotLeader.Error()) },
 		Report: func(p fleet.Problem) {

@@ -52,7 +52,7 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	l.schedule.markAt(key, all.again)
 	return plan.View{
 		Now: now, Group: g, Settings: settings, Instances: instances, Takeover: *l.takeover.Load(), Pace: pace,
-		Surge: g.MaxSurge.Of(g.Size),
+		Surge: l.surges.granted(key, l.tuning.Load().MaxSurge),
 	}, defined
 }
 
