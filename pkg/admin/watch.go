@@ -40,6 +40,7 @@ type Problem struct {
 	Message    string     `json:"message"`
 	Group      string     `json:"group,omitempty"`
 	InstanceID string     `json:"instance_id,omitempty"`
+	Over       bool       `json:"over,omitempty"` // the one with this reason, group and instance is no more
 }
 
 // Watch follows the shards until ctx ends, which is no error, or until one says
@@ -74,6 +75,7 @@ func event(e client.Event) Event {
 		p := e.Problem
 		out.Kind, out.Problem = EventProblem, &Problem{
 			At: timeOf(p.GetAt()), Reason: p.GetReason(), Message: p.GetMessage(), Group: p.GetGroup(), InstanceID: p.GetInstanceId(),
+			Over: p.GetOver(),
 		}
 	}
 	return out

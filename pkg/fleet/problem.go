@@ -9,6 +9,7 @@ type Problem struct {
 	Message  string
 	Group    GroupKey   // zero: concerns the shard
 	Instance InstanceID // empty: concerns the group or the shard
+	Over     bool       // it is no more: the problem of this reason, group and instance
 }
 
 // Malformed is an object in the place of an instance's record that can't be

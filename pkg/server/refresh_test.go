@@ -163,12 +163,16 @@ func TestRefreshRefusesAnInvalidConfig(t *testing.T) {
 			if there := name != "gone"; (st.GetEtag() != "") != there || (st.GetLastModified() != nil) != there {
 				t.Errorf("status of what is in the bucket: %v", st)
 			}
-			p.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
-				return e.GetReason() == leader.ReasonConfig
+			errs := p.watchErrors("default")
+			errs.next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
+				return e.GetReason() == leader.ReasonConfig && !e.GetOver()
 			})
 
 			s.put(configAt, good)
 			p.refreshes(updated)
+			errs.next("it is over", func(e *nstancev1.WatchErrorsResponse) bool {
+				return e.GetReason() == leader.ReasonConfig && e.GetOver() && e.GetMessage() == "" && e.GetAt() != nil
+			})
 			if st := p.configStatus(); st.GetRunningApplied() || len(st.GetViolations()) > 0 || st.GetEtag() != before.GetEtag() {
 				t.Errorf("status when mended: %v", st)
 			}

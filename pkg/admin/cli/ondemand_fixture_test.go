@@ -178,9 +178,13 @@ func (s *shard) WatchGroups(_ *nstancev1.WatchGroupsRequest, stream grpc.ServerS
 }
 
 func (s *shard) WatchErrors(_ *nstancev1.WatchErrorsRequest, stream grpc.ServerStreamingServer[nstancev1.WatchErrorsResponse]) error {
-	err := stream.Send(&nstancev1.WatchErrorsResponse{At: timestamppb.Now(), Reason: "ProviderError", Message: "no room", Group: "web"})
-	if err != nil {
-		return err
+	for _, m := range []*nstancev1.WatchErrorsResponse{
+		{At: timestamppb.Now(), Reason: "ProviderError", Message: "no room", Group: "web"},
+		{At: timestamppb.Now(), Reason: "CreatesFailing", Group: "web", Over: true},
+	} {
+		if err := stream.Send(m); err != nil {
+			return err
+		}
 	}
 	<-stream.Context().Done()
 	return stream.Context().Err()

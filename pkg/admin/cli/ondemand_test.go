@@ -225,9 +225,11 @@ func TestWatch(t *testing.T) {
 	s.breaks = 1
 	s.drains(drainingID)
 	watches(t, c, nil, "group web: 1 of 2 running", "group jobs: gone", "instance "+drainingID+" of web: draining (scale-down), goes by",
-		"problem of group web: ProviderError: no room", "these are all groups", "these are all instances",
+		"problem of group web: ProviderError: no room", "problem of group web: CreatesFailing: over",
+		"these are all groups", "these are all instances",
 		"groups: waiting: shard dev-1: not now")
 	s.breaks = 0
+	watches(t, c, []string{"-o", "json", "--only", "problems"}, `"reason":"CreatesFailing","message":"","group":"web","over":true`)
 	text := watches(t, c, []string{"-o", "json", "--only", "groups"}, `"groupGone"`)
 	for line := range strings.Lines(text) {
 		var e admin.Event

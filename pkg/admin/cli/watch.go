@@ -115,5 +115,8 @@ func problemText(p admin.Problem) string {
 	if p.InstanceID != "" {
 		text += ", instance " + p.InstanceID
 	}
+	if p.Over {
+		return fmt.Sprintf("%s: %s: over", text, p.Reason)
+	}
 	return fmt.Sprintf("%s: %s: %s", text, p.Reason, p.Message)
 }

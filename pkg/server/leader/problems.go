@@ -19,23 +19,27 @@ import (
 // problems are the last problem of each group, until it is over: an instance of
 // the group that was created after it shows that creating works again. A problem
 // of the whole shard has the zero key, and is over when it was not reported for
-// shardProblemLife. Safe for concurrent use.
+// shardProblemLife. Problems whose end the loop knows are not among them: any number
+// of those may last beside each other. Safe for concurrent use.
 type problems struct {
 	cfg  Config
 	feed broadcast.Feed[fleet.Problem]
 
 	// Set before anybody asks, or anything is reported of a group.
-	told    func(fleet.GroupKey)      // called after each report
-	gone    func(fleet.GroupKey) bool // whether there is no such group any more
-	held    func() fleet.Problem      // why nothing is changed; zero: it is
-	lasting func() []fleet.Problem    // of the shard, although nobody reports them again and again
+	told    func(fleet.GroupKey)                 // called after each report
+	gone    func(fleet.GroupKey) bool            // whether there is no such group any more
+	held    func() fleet.Problem                 // why nothing is changed; zero: it is
+	lasting func() []fleet.Problem               // of the shard, although nobody reports them again and again
+	known   func() []fleet.Problem               // those whose end the loop knows
+	knownOf func(fleet.GroupKey) []fleet.Problem // those of a group; without a key, of the shard
 
-	mu   sync.Mutex
-	last map[fleet.GroupKey]fleet.Problem
+	mu       sync.Mutex
+	last     map[fleet.GroupKey]fleet.Problem
+	standing standing
 }
 
 func newProblems(cfg Config) *problems {
-	return &problems{cfg: cfg, told: func(fleet.GroupKey) {}, last: map[fleet.GroupKey]fleet.Problem{}}
+	return &problems{cfg: cfg, told: func(fleet.GroupKey) {}, last: map[fleet.GroupKey]fleet.Problem{}, standing: standing{}}
 }
 
 const (
@@ -60,22 +64,49 @@ func (s *problems) OfGroup(key fleet.GroupKey) (p fleet.Problem, atSize bool) {
 	}
 	now := s.cfg.Now()
 	p = s.of(key)
+	if known := s.knownFirst(key); known.Message != "" && !known.At.Before(p.At) {
+		p = known // such as failing creates, after the first that failed
+	}
 	if p.Message == "" && key.Tenant == fleet.DefaultTenant {
 		if p = s.of(fleet.GroupKey{}); now.Sub(p.At) > shardProblemLife {
 			p = fleet.Problem{}
 		}
 	}
+	if p.Message == "" {
+		p = s.throttled(key)
+	}
 	return p, p.Reason == delivery.ReasonFiles && now.Sub(p.At) < filesProblemLife
 }
 
-// Follow implements operators.Problems. Those that last come first: those of the
-// shard by the word of others, and those that were reported and are not over. What
-// concerns the shard may name anybody's machines, so it is for tenant default alone.
+// knownFirst is the first of a group's problems whose end the loop knows, but for
+// creates that fail, which are a condition of their own.
+func (s *problems) knownFirst(key fleet.GroupKey) fleet.Problem {
+	for _, p := range s.knownOf(key) {
+		if p.Reason != reconcile.ReasonCreatesFailing {
+			return p
+		}
+	}
+	return fleet.Problem{}
+}
+
+// throttled is what groups wait for while the provider throttles the shard. Its words
+// are for the administrator.
+func (s *problems) throttled(key fleet.GroupKey) fleet.Problem {
+	p := s.knownFirst(fleet.GroupKey{})
+	if p.Message != "" && key.Tenant != fleet.DefaultTenant {
+		p.Message = "the provider refuses calls of the shard for their number"
+	}
+	return p
+}
+
+// Follow implements operators.Problems. Those that last come first: by the word of
+// others, and those that were reported and are not over. What concerns the shard may
+// name anybody's machines, so it is for tenant default alone.
 func (s *problems) Follow(tenant string) *broadcast.Reader[fleet.Problem] {
 	s.prune() // an attempt for a group that is no more may have failed since
-	var lasting []fleet.Problem
+	var first []fleet.Problem
 	if tenant == fleet.DefaultTenant {
-		lasting = s.lasting()
+		first = s.lasting()
 	}
 	now := s.cfg.Now()
 	mine := func(p fleet.Problem) bool {
@@ -83,12 +114,17 @@ func (s *problems) Follow(tenant string) *broadcast.Reader[fleet.Problem] {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := lasting
+	lasting := first
+	// One that begins is known before it is reported: it is among these, or follows. The
+	// loop may not have looked yet at a group that is no more.
+	first = append(first, slices.DeleteFunc(s.known(), func(p fleet.Problem) bool {
+		return !mine(p) || p.Group != (fleet.GroupKey{}) && s.gone(p.Group)
+	})...)
 	for _, p := range s.last {
 		ofShard := p.Group == (fleet.GroupKey{})
-		known := func(q fleet.Problem) bool { return ofShard && q.Reason == p.Reason }
+		same := func(q fleet.Problem) bool { return ofShard && q.Reason == p.Reason }
 		over := ofShard && now.Sub(p.At) > shardProblemLife
-		if mine(p) && !over && !slices.ContainsFunc(lasting, known) {
+		if mine(p) && !over && !slices.ContainsFunc(lasting, same) {
 			first = append(first, p)
 		}
 	}
@@ -109,7 +145,10 @@ func (s *problems) report(p fleet.Problem) {
 	defer s.told(p.Group)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last[p.Group] = p
+	if !reconcile.Lasts(p.Reason) {
+		s.last[p.Group] = p
+	}
+	s.standing.add(p)
 	s.feed.Publish(p)
 }
 
@@ -134,7 +173,9 @@ func (s *problems) drop(key fleet.GroupKey, over func(fleet.Problem) bool) bool 
 
 // solved notes that a group has no problem of a reason any more.
 func (s *problems) solved(key fleet.GroupKey, reason string) {
-	if s.drop(key, func(p fleet.Problem) bool { return p.Reason == reason }) {
+	dropped := s.drop(key, func(p fleet.Problem) bool { return p.Reason == reason })
+	ended := s.end(func(x subject) bool { return x.group == key && x.reason == reason })
+	if dropped || ended {
 		s.told(key)
 	}
 }
@@ -144,6 +185,7 @@ func (s *problems) over(reason string) { s.solved(fleet.GroupKey{}, reason) }
 
 // delivered notes that a group's files get through again.
 func (s *problems) delivered(key fleet.GroupKey) {
+	s.end(func(x subject) bool { return x.group == key && x.reason == delivery.ReasonFiles })
 	if s.drop(key, func(p fleet.Problem) bool {
 		return p.Reason == delivery.ReasonFiles || p.Reason == delivery.ReasonStorage && p.Instance == ""
 	}) {
@@ -153,14 +195,16 @@ func (s *problems) delivered(key fleet.GroupKey) {
 
 // progress notes that an instance of the group changed.
 func (s *problems) progress(key fleet.GroupKey, i fleet.Instance) {
+	if i.Phase == fleet.Deleted {
+		s.end(func(x subject) bool { return x.instance == i.ID })
+	}
 	works, ended := i.Provider.ID != "" && i.Phase.Active(), i.Phase == fleet.Deleted
 	attempted := i.CreatedAt
 	if i.Provider.CreateAttemptedAt != nil {
 		attempted = *i.Provider.CreateAttemptedAt
 	}
 	s.drop(key, func(p fleet.Problem) bool {
-		return (works || ended) && p.Reason != reconcile.ReasonLoadBalancer && p.Reason != delivery.ReasonFiles &&
-			(p.Instance == i.ID || works && attempted.After(p.At))
+		return (works || ended) && !lasts(p.Reason) && (p.Instance == i.ID || works && attempted.After(p.At))
 	})
 }
 
@@ -171,6 +215,7 @@ func (s *problems) mended(still config.Problems) {
 	for _, p := range still {
 		wrong[groupIn(p.Path)] = true
 	}
+	s.end(func(x subject) bool { return x.reason == ReasonGroups && !wrong[x.group] })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.last, func(key fleet.GroupKey, p fleet.Problem) bool { return p.Reason == ReasonGroups && !wrong[key] })
@@ -179,6 +224,7 @@ func (s *problems) mended(still config.Problems) {
 // mendedOf does so for one group.
 func (s *problems) mendedOf(key fleet.GroupKey, still bool) {
 	if !still {
+		s.end(func(x subject) bool { return x.group == key && x.reason == ReasonGroups })
 		s.drop(key, func(p fleet.Problem) bool { return p.Reason == ReasonGroups })
 	}
 }
@@ -196,16 +242,46 @@ func groupIn(path string) fleet.GroupKey {
 // prune drops the problems of the groups that are no more.
 func (s *problems) prune() {
 	s.mu.Lock()
-	keys := slices.Collect(maps.Keys(s.last))
-	s.mu.Unlock()
-	for _, key := range keys {
-		s.pruneOf(key)
+	keys := map[fleet.GroupKey]bool{}
+	for key := range s.last {
+		keys[key] = true
 	}
+	for x := range s.standing {
+		keys[x.group] = true
+	}
+	s.mu.Unlock()
+	s.dropGone(slices.Collect(maps.Keys(keys))...)
 }
 
 // pruneOf drops the problem of a group if that is no more.
 func (s *problems) pruneOf(key fleet.GroupKey) {
-	if key != (fleet.GroupKey{}) && s.of(key).Message != "" && s.gone(key) {
-		s.drop(key, func(fleet.Problem) bool { return true })
+	if s.has(key) {
+		s.dropGone(key)
 	}
+}
+
+// dropGone drops the problems of those of the groups that are no more.
+func (s *problems) dropGone(keys ...fleet.GroupKey) {
+	gone := map[fleet.GroupKey]bool{}
+	for _, key := range keys {
+		if key != (fleet.GroupKey{}) && s.gone(key) {
+			gone[key] = true
+			s.drop(key, func(fleet.Problem) bool { return true })
+		}
+	}
+	if len(gone) > 0 {
+		s.end(func(x subject) bool { return gone[x.group] })
+	}
+}
+
+// has reports whether there is any problem of a group.
+func (s *problems) has(key fleet.GroupKey) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for x := range s.standing {
+		if x.group == key {
+			return true
+		}
+	}
+	return s.last[key].Message != ""
 }

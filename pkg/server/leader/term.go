@@ -114,6 +114,7 @@ func (t *Term) assemble() (err error) {
 		Shard: t.Operators(), Join: t.join, Done: t.ctx.Done(), Epoch: t.cfg.Fence.Epoch(), Now: t.cfg.Now,
 	})
 	t.problems.gone, t.problems.held, t.problems.lasting = t.groups.gone, t.loop.Held, t.lastingProblems
+	t.problems.known, t.problems.knownOf = t.loop.Lasting, t.loop.LastingOf
 	t.problems.told = func(key fleet.GroupKey) { t.watches.Changed(key, "") }
 	t.types.told = func() { t.watches.Changed(fleet.GroupKey{}, "") }
 	t.groups.altered = t.altered

@@ -46,7 +46,7 @@ func (s *Service) WatchErrors(_ *nstancev1.WatchErrorsRequest, stream grpc.Serve
 		defer reader.Close()
 		return pump(stream, end, reader, func(p fleet.Problem) error {
 			return stream.Send(&nstancev1.WatchErrorsResponse{
-				At: timestamppb.New(p.At), Reason: p.Reason, Message: p.Message, Group: p.Group.Name, InstanceId: string(p.Instance),
+				At: timestamppb.New(p.At), Reason: p.Reason, Message: p.Message, Group: p.Group.Name, InstanceId: string(p.Instance), Over: p.Over,
 			})
 		})
 	})
