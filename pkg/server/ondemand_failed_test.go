@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
@@ -243,6 +244,43 @@ func TestRemovedKeyIsNotUsedAgain(t *testing.T) {
 		}
 		if i, err := q.create("pruned"); err != nil || i.GetId() != string(id) || i.GetPhase() != isDeleted {
 			t.Errorf("pruned: %v, %v", i, err)
+		}
+	})
+}
+
+// TestKeysExpire: long after the end of an instance its key names nothing any more, and
+// the request is gone; that of an instance that lives stays.
+func TestKeysExpire(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.replace(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "0s", "on_demand": { "create_timeout": "1s" },
+		  "garbage_collection": { "deleted_record_retention": "1m", "request_retention": "1h" }`)
+		p := s.start()
+		s.populate(p)
+		p.awaitSize("web", 2)
+		failed := s.failed(p, "failed")
+		lives, deleted := p.created("lives"), p.created("deleted")
+		p.awaitPhase(lives, isRunning)
+		p.awaitPhase(deleted, isRunning)
+		if err := p.deleteByKey("deleted"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Minute)
+		if keys := s.keys("request/"); len(keys) != 3 {
+			t.Errorf("before their time is over: %v", keys)
+		}
+		time.Sleep(3*time.Hour + 30*time.Minute)
+		if keys := s.keys("request/"); len(keys) != 1 || !strings.Contains(keys[0], "lives") {
+			t.Errorf("afterwards: %v", keys)
+		}
+		for key, old := range map[string]fleet.InstanceID{"failed": failed, "deleted": deleted} {
+			refused(t, p.deleteByKey(key), codes.NotFound)
+			if id := p.created(key); id == old {
+				t.Errorf("%s names %s again", key, id)
+			}
+		}
+		if id := p.created("lives"); id != lives {
+			t.Errorf("another instance for a key whose instance lives: %s, not %s", id, lives)
 		}
 	})
 }

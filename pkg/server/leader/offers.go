@@ -19,7 +19,7 @@ import (
 func (t *Term) Operators() operators.Shard {
 	return operators.Shard{
 		Groups: t.groups, Instances: t.records, Health: t.health, Problems: t.problems,
-		Provider: t.cfg.Boot.Server.Provider, Capacity: t.types.capacity,
+		Provider: t.cfg.Boot.Server.Provider, Capacity: t.types.capacity, CreatesFailing: t.loop.CreatesFailing,
 		OnDemand: t.onDemand, Registry: t.registry, Static: t.refresh, Watches: t.watches,
 	}
 }

@@ -30,7 +30,9 @@ type shard struct {
 	instances map[fleet.InstanceID]fleet.Instance
 	health    map[fleet.InstanceID]operators.Health
 	capacity  map[string]operators.Capacity
+	failing   map[fleet.GroupKey]fleet.CreatesFailing
 	problems  broadcast.Feed[fleet.Problem]
+	trouble   fleet.Problem  // of every group
 	left      fleet.GroupKey // a group that nothing defines any more
 	next      *fleet.Group   // that the next one to be read becomes right after
 	asked     int            // for the instances of a group
@@ -70,7 +72,10 @@ func (s desired) Group(key fleet.GroupKey) (g fleet.Group, ok bool) {
 	return g, ok
 }
 
-func (s *shard) OfGroup(fleet.GroupKey) (fleet.Problem, bool) { return fleet.Problem{}, false }
+func (s *shard) OfGroup(fleet.GroupKey) (p fleet.Problem, atSize bool) {
+	s.locked(func() { p = s.trouble })
+	return p, false
+}
 
 func (s *shard) Follow(tenant string) *broadcast.Reader[fleet.Problem] {
 	return s.problems.Subscribe(func(p fleet.Problem) bool { return p.Group.Tenant == tenant }, nil, operators.MaxPendingProblems)
@@ -108,6 +113,11 @@ func (s *shard) capacityOf(instanceType string) (c operators.Capacity, ok bool) 
 	return c, ok
 }
 
+func (s *shard) createsFailing(key fleet.GroupKey) (f fleet.CreatesFailing, failing bool) {
+	s.locked(func() { f, failing = s.failing[key] })
+	return f, failing
+}
+
 func (s *shard) put(i fleet.Instance) {
 	s.locked(func() { s.instances[i.ID] = i })
 }
@@ -136,10 +146,11 @@ func newFixture(t *testing.T) *fixture {
 	s := &shard{
 		groups: map[fleet.GroupKey]fleet.Group{}, instances: map[fleet.InstanceID]fleet.Instance{},
 		health: map[fleet.InstanceID]operators.Health{}, capacity: map[string]operators.Capacity{},
+		failing: map[fleet.GroupKey]fleet.CreatesFailing{},
 	}
 	f := &fixture{shard: s, t: t, end: end, cut: make(chan struct{})}
 	parts := operators.Shard{
-		Groups: desired{shard: s}, Instances: s, Health: s.Health, Problems: s, Capacity: s.capacityOf,
+		Groups: desired{shard: s}, Instances: s, Health: s.Health, Problems: s, Capacity: s.capacityOf, CreatesFailing: s.createsFailing,
 		Provider: config.Provider{Kind: "aws", Region: "eu-central-1", Zone: "eu-central-1a"},
 	}
 	f.watches = operators.NewWatches(operators.WatchesConfig{Shard: parts, Done: ctx.Done(), Epoch: epoch, Now: time.Now, Join: f.join})

@@ -38,6 +38,10 @@ type Shard struct {
 	// known. It must not block.
 	Capacity func(instanceType string) (c Capacity, ok bool)
 	Problems Problems
+	// CreatesFailing tells how the creates of a group fail, if they do; nil: nobody
+	// knows.
+	CreatesFailing func(key fleet.GroupKey) (f fleet.CreatesFailing, failing bool)
+
 	OnDemand OnDemand
 	Registry Registry
 	Static   Static

@@ -90,10 +90,17 @@ func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus) []*nstanc
 	if g.Disabled != "" {
 		out = append(out, &nstancev1.Condition{Type: "Disabled", Status: true, Reason: "InvalidDefinition", Message: g.Disabled})
 	}
-	if g.Removed {
+	if g.Removed && g.Disabled == "" { // one that is disabled stays as it is
 		out = append(out, &nstancev1.Condition{Type: "Removed", Status: true, Reason: "GroupDeleted", Message: "the group is being emptied"})
 	}
-	if p, atSize := shard.Problems.OfGroup(g.Key); p.Message != "" && (atSize || !ready.Status) {
+	f, failing := fleet.CreatesFailing{}, false
+	if shard.CreatesFailing != nil {
+		f, failing = shard.CreatesFailing(g.Key)
+	}
+	if failing {
+		out = append(out, createsFailing(f))
+	}
+	if p, atSize := shard.Problems.OfGroup(g.Key); p.Message != "" && (atSize || !ready.Status) && (!failing || !sameWords(p, f)) {
 		out = append(out, &nstancev1.Condition{Type: "Degraded", Status: true, Reason: p.Reason, Message: p.Message})
 	}
 	return out

@@ -48,7 +48,7 @@ type Watches struct {
 func NewWatches(cfg WatchesConfig) *Watches {
 	w := &Watches{cfg: cfg}
 	w.groups = broadcast.NewHub(broadcast.Config[fleet.GroupKey, *nstancev1.GroupStatus]{
-		Keys: cfg.Shard.Groups.All, Look: w.lookGroup, Digest: func(g *nstancev1.GroupStatus) broadcast.Digest { return digest(g) },
+		Keys: cfg.Shard.Groups.All, Look: w.lookGroup, Digest: groupDigest,
 		Compare: fleet.GroupKey.Compare, Initial: func(*nstancev1.GroupStatus) bool { return true },
 		TellGone: true, MaxPending: maxPendingKeys,
 	})

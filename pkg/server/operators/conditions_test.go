@@ -1,0 +1,62 @@
+package operators_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// conditions are the types of the conditions that hold, of the only group.
+func (f *fixture) conditions() string {
+	f.t.Helper()
+	var held []string
+	for _, c := range f.listGroups("default").GetGroups()[0].GetConditions() {
+		if c.GetStatus() {
+			held = append(held, c.GetType())
+		}
+	}
+	return strings.Join(held, " ")
+}
+
+// TestFailedCreateIsToldOnce: a group whose creates fail says so once, and says beside
+// it what else is wrong.
+func TestFailedCreateIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		web := f.group("default", "web", 1)
+		f.failing[web] = fleet.CreatesFailing{Failures: 2, Reason: "ProviderError", Message: create(t, 2) + ": no such image"}
+		for _, c := range []struct {
+			reason, message, want string
+		}{
+			{"ProviderError", create(t, 1) + ": no such image", "CreatesFailing"},
+			{"ProviderError", create(t, 1) + ": the network is down", "CreatesFailing Degraded"},
+			{"LoadBalancerError", "no such target group", "CreatesFailing Degraded"},
+		} {
+			f.locked(func() { f.trouble = fleet.Problem{Reason: c.reason, Message: c.message, Group: web} })
+			if have := f.conditions(); have != c.want {
+				t.Errorf("%s: %s: the conditions are %q, want %q", c.reason, c.message, have, c.want)
+			}
+		}
+	})
+}
+
+// TestDisabledGroupIsNotEmptied: of a group that stays as it is because its definition
+// can't be read nobody is told that it is being emptied.
+func TestDisabledGroupIsNotEmptied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		web := f.group("default", "web", 0)
+		for disabled, want := range map[string]string{"": "Ready Removed", "it can't be read": "Ready Disabled"} {
+			f.locked(func() {
+				g := f.groups[web]
+				g.Removed, g.Disabled = true, disabled
+				f.groups[web] = g
+			})
+			if have := f.conditions(); have != want {
+				t.Errorf("disabled %q: the conditions are %q, want %q", disabled, have, want)
+			}
+		}
+	})
+}
