@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
@@ -23,12 +24,13 @@ type book struct {
 	mu         sync.Mutex
 	violations []string
 	records    map[fleet.InstanceID]fleet.Instance
-	gone       map[fleet.InstanceID]bool   // ids whose record was removed
-	doomed     map[fleet.InstanceID]bool   // machines that were told they go, or said so
-	attempted  map[fleet.InstanceID]bool   // whose create began
-	keys       map[fleet.InstanceID]string // the key that each nonce was spent for
-	requests   map[string]fleet.InstanceID // idempotency keys
-	epochs     map[string]uint64           // by life
+	left       map[fleet.InstanceID]time.Time // when an instance that had settled was no longer running
+	gone       map[fleet.InstanceID]bool      // ids whose record was removed
+	doomed     map[fleet.InstanceID]bool      // machines that were told they go, or said so
+	attempted  map[fleet.InstanceID]bool      // whose create began
+	keys       map[fleet.InstanceID]string    // the key that each nonce was spent for
+	requests   map[string]fleet.InstanceID    // idempotency keys
+	epochs     map[string]uint64              // by life
 	holder     election.Record
 	acted      uint64 // the highest epoch that began an act
 	actor      string // whose
@@ -38,14 +40,17 @@ type book struct {
 	dynamic    config.Dynamic
 	ruling     bool // the object for all tenants' groups rules
 	wanted     map[fleet.GroupKey][]*want
+	pace       pace
+	failed     map[fleet.InstanceID]bool // on-demand instances that came to nothing
 }
 
 func newBook(t *Timeline) *book {
 	return &book{
 		timeline: t, lives: func(fleet.InstanceID) bool { return false },
-		records: map[fleet.InstanceID]fleet.Instance{}, gone: map[fleet.InstanceID]bool{},
+		records: map[fleet.InstanceID]fleet.Instance{}, left: map[fleet.InstanceID]time.Time{}, gone: map[fleet.InstanceID]bool{},
 		doomed: map[fleet.InstanceID]bool{}, attempted: map[fleet.InstanceID]bool{}, keys: map[fleet.InstanceID]string{},
 		requests: map[string]fleet.InstanceID{}, epochs: map[string]uint64{}, wanted: map[fleet.GroupKey][]*want{}, promises: newPromises(),
+		pace: newPace(), failed: map[fleet.InstanceID]bool{},
 	}
 }
 
@@ -110,6 +115,7 @@ func (b *book) wroteGroups(key string, body []byte) {
 			b.dynamic = d
 			b.rewant()
 		}
+		return
 	}
 	entries, err := config.ParseEntries(body)
 	if err != nil || b.ruling {
@@ -157,7 +163,7 @@ func (b *book) wroteRequest(key string, body []byte) {
 		b.violate("%s does not name an instance: %s", key, body)
 		return
 	}
-	if before, ok := b.requests[key]; ok && before != request.ID {
+	if before, ok := b.requests[key]; ok && before != request.ID && !b.failed[before] {
 		b.violate("%s was given to two instances: %s and %s", key, before, request.ID)
 	}
 	b.requests[key] = request.ID

@@ -46,6 +46,8 @@ func shardCommands() []command {
 		{"provider loses COUNT CALL", doProviderLoses},
 		{"provider hangs COUNT CALL", doProviderHangs},
 		{"provider delays COUNT CALL SPAN", doProviderDelays},
+		{"provider takes COUNT calls", doProviderTakes},
+		{"provider keeps machines", doProviderKeeps},
 
 		{"lists SERVER fail", doListsFail},
 		{"lists SERVER crawl SPAN", doListsCrawl},
@@ -61,6 +63,9 @@ func machineCommands() []command {
 		{"vm stops INSTANCE", doVMStops},
 		{"vm vanishes INSTANCE", doVMVanishes},
 		{"notice INSTANCE SPAN", doNotice},
+		{"machines GROUP die SPAN", doMachinesDie},
+		{"machines GROUP mute", doMachinesMute},
+		{"machines GROUP fair", doMachinesFair},
 		{"agent dies INSTANCE SPAN", doAgentDies},
 		{"agent restarts INSTANCE SPAN", doAgentRestarts},
 	}

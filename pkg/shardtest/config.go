@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
 )
 
 // The shard that is simulated.
@@ -20,11 +22,25 @@ type Settings struct {
 	Var          int // a variable, which no machine is rebuilt for
 	DrainTimeout time.Duration
 	Broken       bool // the config is not valid
+	Pacing
+}
+
+// Pacing is what bounds creates and rotations.
+type Pacing struct {
+	Settle     time.Duration
+	BackoffMax time.Duration
+	Surge      fleet.Surge // of a group
+	ShardSurge fleet.Surge
 }
 
 // DefaultSettings are those that a simulation begins with.
 func DefaultSettings() Settings {
-	return Settings{Web: 2, DB: 1, InstanceType: "small", Var: 1, DrainTimeout: time.Minute}
+	return Settings{Web: 2, DB: 1, InstanceType: "small", Var: 1, DrainTimeout: time.Minute, Pacing: DefaultPacing()}
+}
+
+// DefaultPacing is what a config has that says nothing of it.
+func DefaultPacing() Pacing {
+	return Pacing{Settle: 2 * time.Minute, BackoffMax: 5 * time.Minute, Surge: fleet.Surge{Count: 1}, ShardSurge: fleet.Surge{Percent: 10}}
 }
 
 // Text is the config as it is put into the store.
@@ -36,6 +52,7 @@ func (s Settings) Text() string {
 	return strings.NewReplacer(
 		"WEB", fmt.Sprint(s.Web), "DB", fmt.Sprint(s.DB), "TYPE", s.InstanceType, "VAR", fmt.Sprint(s.Var),
 		"DRAIN", s.DrainTimeout.String(), "POOL", pool,
+		"SETTLE", s.Settle.String(), "BACKOFF", s.BackoffMax.String(), "MINE", s.Surge.String(), "ALL", s.ShardSurge.String(),
 	).Replace(`{
   "cluster": { "id": "sim", "secrets": { "encryption_key": { "provider": "env", "source": "NSTANCE_ENCRYPTION_KEY" } } },
   "server": {
@@ -48,11 +65,14 @@ func (s Settings) Text() string {
     "shutdown_timeout": "5s",
     "subnet_pools": { "workers": ["a", "b"] },
     "default_drain_timeout": "DRAIN",
+    "create_backoff": { "settle": "SETTLE", "max": "BACKOFF" },
+    "rotation": { "max_surge": "ALL" },
     "health": { "report_interval": "1m", "missed_reports": 3, "shutdown_grace": "30s" },
     "garbage_collection": { "interval": "2m", "registration_timeout": "5m", "deleted_record_retention": "10m" },
   },
   "tenants": { "prod": {} },
-  "templates": { "knd": { "kind": "knd", "arch": "amd64", "instance_type": "TYPE", "subnet_pool": "POOL", "vars": { "n": VAR } } },
+  "templates": { "knd": { "kind": "knd", "arch": "amd64", "instance_type": "TYPE", "subnet_pool": "POOL", "vars": { "n": VAR },
+    "rotation": { "max_surge": "MINE" } } },
   "groups": { "default": { "web": { "template": "knd", "size": WEB }, "db": { "template": "knd", "size": DB } } },
 }`)
 }

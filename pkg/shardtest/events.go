@@ -3,6 +3,8 @@ package shardtest
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
 )
 
 // The kinds of events that a seed draws from, each at a moment.
@@ -172,3 +174,53 @@ func (g *generator) onDemand(at time.Duration) {
 func (g *generator) remove(at time.Duration) { g.at(at, "delete %s", g.any()) }
 
 func (g *generator) ack(at time.Duration) { g.at(at, "ack") }
+
+// plagues draws what befalls the creates of a group, and what a provider is slow or
+// unwilling to do, in half of the seeds. These draws are apart from all others, which
+// stay what they are.
+func (g *generator) plagues(seed uint64, length time.Duration) {
+	own := &generator{draw: rand.New(rand.NewPCG(seed, 0x91a6e)), servers: g.servers}
+	if own.draw.IntN(2) > 0 {
+		return
+	}
+	for at := own.upTo(length / 2); at < length; at += 2*time.Minute + own.upTo(length) {
+		until, group := at+own.mostly(5*time.Minute, 20*time.Minute), own.choose("web", "db", "batch")
+		switch own.draw.IntN(6) {
+		case 0:
+			own.at(at, "machines %s die %s", group, own.mostly(20*time.Second, 3*time.Minute))
+			own.at(at, "scale %s %d", group, 1+own.draw.IntN(4))
+			own.at(until, "machines %s fair", group)
+		case 1:
+			own.at(at, "machines %s mute", group)
+			own.at(at, "scale %s %d", group, 1+own.draw.IntN(4))
+			own.at(until, "machines %s fair", group)
+		case 2:
+			own.at(at, "provider takes %d calls", 1+own.draw.IntN(20))
+			own.at(until, "provider fair")
+		case 3:
+			own.at(at, "provider keeps machines")
+			own.at(until, "provider fair")
+		default:
+			own.at(at, "config type %s", own.choose(rotten, unknownType))
+			own.at(at, "refresh")
+			own.at(until, "config type %s", own.choose("small", "large"))
+			own.at(until, "refresh")
+		}
+	}
+	g.lines = append(g.lines, own.lines...)
+}
+
+// pacing is what bounds creates and rotations in a seed: in half of them what most
+// shards have. These draws are apart from all others, too.
+func pacing(seed uint64) Pacing {
+	draw := rand.New(rand.NewPCG(seed, 0x9ace))
+	p := DefaultPacing()
+	if draw.IntN(2) == 0 {
+		return p
+	}
+	p.Settle = []time.Duration{0, 10 * time.Second, 30 * time.Second, 2 * time.Minute}[draw.IntN(4)]
+	p.BackoffMax = []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute}[draw.IntN(3)]
+	surges := []fleet.Surge{{Count: 1}, {Count: 2}, {Percent: 50}, {Percent: 100}}
+	p.Surge, p.ShardSurge = surges[draw.IntN(4)], surges[draw.IntN(4)]
+	return p
+}

@@ -13,6 +13,7 @@ type History struct {
 	Servers int
 	Spot    bool
 	Lag     time.Duration // of the provider's reads at most; 0: they are consistent
+	Pacing  Pacing
 	Script  Script
 }
 
@@ -35,6 +36,8 @@ func Generate(seed uint64, length time.Duration) (History, error) {
 		kinds[g.draw.IntN(len(kinds))](at)
 	}
 	g.ails(seed, length)
+	g.plagues(seed, length)
+	h.Pacing = pacing(seed)
 	h.Lag = lag(seed)
 	script, err := ParseScript(g.text())
 	h.Script = script

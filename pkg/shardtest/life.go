@@ -247,6 +247,8 @@ type mortalProvider struct {
 	book  *book
 	world *fake.World
 	name  string
+
+	plagues *plagues
 }
 
 var (
@@ -287,7 +289,12 @@ func (p mortalProvider) mutate(ctx context.Context, what string, do func(context
 // Create implements provider.Provider.
 func (p mortalProvider) Create(ctx context.Context, spec provider.Spec) (vm provider.VM, err error) {
 	err = p.mutate(ctx, "create "+string(spec.ID), func(ctx context.Context) (err error) {
-		vm, err = p.Provider.Create(p.guarded(ctx, spec.ID), spec)
+		guarded := p.guarded(ctx, spec.ID)
+		if refusal := p.plagues.refuses(spec); refusal != nil {
+			p.book.timeline.Say(p.name, "asks the provider to create %s, which refuses", spec.ID)
+			return errors.Join(provider.Permit(guarded), refusal)
+		}
+		vm, err = p.Provider.Create(guarded, spec)
 		return err
 	})
 	return vm, err
@@ -296,7 +303,13 @@ func (p mortalProvider) Create(ctx context.Context, spec provider.Spec) (vm prov
 // Delete implements provider.Provider.
 func (p mortalProvider) Delete(ctx context.Context, refs []provider.Ref) (errs []error) {
 	err := p.mutate(ctx, "delete "+idsOf(refs), func(ctx context.Context) error {
-		errs = p.Provider.Delete(p.guarded(ctx, ""), refs)
+		guarded := p.guarded(ctx, "")
+		if refusal := p.plagues.keeps(); refusal != nil {
+			p.book.timeline.Say(p.name, "asks the provider to delete %s, which refuses", idsOf(refs))
+			errs = slices.Repeat([]error{errors.Join(provider.Permit(guarded), refusal)}, len(refs))
+			return nil
+		}
+		errs = p.Provider.Delete(guarded, refs)
 		return nil
 	})
 	if err != nil {

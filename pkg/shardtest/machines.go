@@ -91,6 +91,9 @@ func (s *Shard) boot(ctx context.Context, vm provider.VM) error {
 	s.machines[vm.ProviderID] = m
 	s.mu.Unlock()
 	s.Timeline.Say("machine", "%s runs", vm.ID)
+	if s.plagues.strikes(m) {
+		return nil
+	}
 	m.start() //nolint:contextcheck // it lives on when nobody watches any more
 	return nil
 }

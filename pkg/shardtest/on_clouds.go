@@ -33,8 +33,14 @@ func doStoreLossy(s *Shard, a args) error {
 }
 
 func doProviderFair(s *Shard, _ args) error {
-	s.world.Mend()
+	s.fairProvider()
 	return nil
+}
+
+func (s *Shard) fairProvider() {
+	s.world.Mend()
+	s.world.Throttle()
+	s.plagues.keep(false)
 }
 
 func doProviderDown(s *Shard, _ args) error {

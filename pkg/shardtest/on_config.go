@@ -52,15 +52,20 @@ func doConfigMended(s *Shard, _ args) error {
 // all agents, nothing fails any more, and the config is valid and in effect.
 func doHeal(s *Shard, _ args) error {
 	s.fairWeather()
-	s.world.Mend()
+	s.fairProvider()
+	s.plagues.heal()
 	s.network.HealAll()
 	s.revive()
 	time.Sleep(storeTimeout) // a request that a server dies after may be under way
 	s.revive()
-	if s.settings.Broken {
-		if err := doConfigMended(s, args{}); err != nil {
-			return err
+	err := s.change(func(c *Settings) error {
+		if c.Broken = false; c.InstanceType == rotten || c.InstanceType == unknownType {
+			c.InstanceType = "small"
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	s.operator.idle()
 	s.refresh(5 * time.Minute)

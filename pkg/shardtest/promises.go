@@ -66,7 +66,7 @@ func (b *book) judgeStored(key fleet.GroupKey, size int) {
 func (b *book) promiseInstance(key string, id fleet.InstanceID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if before, ok := b.promises.instances[key]; ok && before != id {
+	if before, ok := b.promises.instances[key]; ok && before != id && !b.failed[before] {
 		b.violate("key %s was answered with %s, and now with %s", key, before, id)
 	}
 	b.promises.instances[key] = id

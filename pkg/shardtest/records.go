@@ -3,8 +3,10 @@ package shardtest
 import (
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
@@ -20,7 +22,17 @@ func (b *book) wroteInstance(key string, body []byte) {
 		b.judgeMemory(old, i)
 	}
 	b.judgeKey(i)
+	if i.Phase == fleet.Deleted && i.Reason == plan.ReasonCreateFailed && strings.Contains(i.Failure, provider.ErrThrottled.Error()) {
+		b.violate("%s came to nothing for being throttled: %s", i.ID, i.Failure)
+	}
+	b.pace.lose(old, i, time.Now())
+	if i.OnDemand && i.Phase == fleet.Deleted && i.Failed() {
+		b.failed[i.ID] = true
+	}
 	b.tell(old, i, known)
+	if now := time.Now(); i.Phase != old.Phase && b.pace.settled(old, now) {
+		b.left[i.ID] = now
+	}
 	b.records[i.ID] = i
 }
 
@@ -64,7 +76,7 @@ func (b *book) tell(old, i fleet.Instance, known bool) {
 		b.timeline.Say(who, "records %s of %s: pending%s", i.ID, group(i), because(i))
 	} else if i.Phase != old.Phase {
 		b.timeline.Say(who, "records %s of %s: %s to %s%s", i.ID, group(i), old.Phase, i.Phase, because(i))
-		b.judgeReason(i)
+		b.judgeReason(old, i)
 	}
 }
 
@@ -90,12 +102,42 @@ func because(i fleet.Instance) string {
 
 // judgeReason refuses what a takeover, an invalid config or a stale answer of the
 // provider must never cause.
-func (b *book) judgeReason(i fleet.Instance) {
+func (b *book) judgeReason(old, i fleet.Instance) {
 	reason, _, _ := strings.Cut(i.Reason, ": ") // the provider's words follow
 	if dead := reason == plan.ReasonVMGone || reason == plan.ReasonVMDown; dead && b.lives(i.ID) {
 		b.violate("%s is given up as %s, and its machine lives", i.ID, i.Reason)
 	}
-	if i.Reason == plan.ReasonDrift && !b.mayDrift(i) {
+	if !rotated(i) || rotated(old) { // by the time that it is gone, what it is built with may be wanted again
+		return
+	}
+	if !b.mayDrift(i) {
 		b.violate("%s is rotated, and nobody changed what machines are built with", i.ID)
 	}
+	if i.Phase == fleet.Draining && !b.hasHeir(i, time.Now()) {
+		b.violate("%s is rotated, and nothing that is built otherwise has settled in its group", i.ID)
+	}
+}
+
+// rotated reports whether an instance goes for what it is built with.
+func rotated(i fleet.Instance) bool {
+	return i.Reason == plan.ReasonDrift || i.Drain != nil && i.Drain.Reason == plan.ReasonDrift
+}
+
+// hasHeir reports whether an instance that is rotated is one too many, because one that
+// is built otherwise has settled, or because of a smaller size. One that has left since
+// counts for as long as the write may take by which the instance is rotated: it may have
+// been under way.
+func (b *book) hasHeir(i fleet.Instance, now time.Time) bool {
+	settled := 0
+	for _, r := range b.records {
+		left, ok := b.left[r.ID]
+		counts := b.pace.settled(r, now) || ok && now.Sub(left) <= storeTimeout
+		if r.ID == i.ID || r.GroupKey() != i.GroupKey() || r.OnDemand || !counts {
+			continue
+		}
+		if settled++; r.Hashes.Infra != i.Hashes.Infra {
+			return true
+		}
+	}
+	return settled >= b.least(i.GroupKey())
 }

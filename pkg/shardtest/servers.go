@@ -97,7 +97,7 @@ func (v *server) config(name string, l *life, host *Host) nstanceserver.Config {
 		InstanceRegistrationAddrs: registration, InstanceAgentAddrs: agent,
 		Store: mortalStore{s.store, l},
 		OpenProvider: func(o nstanceserver.Opening) (provider.Provider, error) {
-			return mortalProvider{s.world.Open(o.Scope, name), l, s.book, s.world, name}, nil
+			return mortalProvider{s.world.Open(o.Scope, name), l, s.book, s.world, name, s.plagues}, nil
 		},
 		Listen: host.Listen, Dial: host.Dial,
 		Getenv: getenv, Now: time.Now, Random: s.random(name),

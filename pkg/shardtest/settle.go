@@ -16,7 +16,7 @@ import (
 const settleStep = 5 * time.Second
 
 // Settle waits until the shard is as everybody wants it: one leader, every group
-// at its size, every agent connected, no machine without a record and no record
+// at its size and up to date, every agent connected, no machine without a record and no record
 // without a machine; twice in a row, with the same instances. The error says what
 // was still wrong after the time given.
 func (s *Shard) Settle(within time.Duration) error {
@@ -52,6 +52,8 @@ func (s *Shard) settled() error {
 		if g.GetActualSize() != g.GetSize() || g.GetPendingSize() != 0 || g.GetDrainingSize() != 0 {
 			wrong = append(wrong, fmt.Sprintf("group %s wants %d and has %d, %d pending, %d draining",
 				g.GetKey(), g.GetSize(), g.GetActualSize(), g.GetPendingSize(), g.GetDrainingSize()))
+		} else if g.GetUpToDateSize() != g.GetSize() {
+			wrong = append(wrong, fmt.Sprintf("group %s wants %d that are up to date and has %d", g.GetKey(), g.GetSize(), g.GetUpToDateSize()))
 		}
 	}
 	wrong = append(wrong, s.disagreements()...)

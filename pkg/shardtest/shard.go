@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
 	"github.com/nstance/nstance/pkg/object/objecttest"
@@ -26,6 +27,9 @@ type Options struct {
 	// Lag is how far the provider's reads lag behind at most; such a provider can't
 	// be watched. 0: they are consistent.
 	Lag time.Duration
+	// Together has the groups of all tenants in one object at first, as an older version
+	// left them.
+	Together bool
 	// Logs adds every line that servers and agents log to the timeline.
 	Logs bool
 	// Dir is where agents keep their files.
@@ -48,6 +52,7 @@ type Shard struct {
 	settings Settings
 	servers  []*server
 	operator *operator
+	plagues  *plagues
 
 	stop func() // ends the watch of machines
 	work sync.WaitGroup
@@ -77,8 +82,18 @@ func New(o Options) (*Shard, error) {
 	s.fairWeather()
 	s.world = fake.New(s.worldConfig())
 	s.book.lives = s.lives
+	s.plagues = newPlagues(s)
+	s.book.pace.Pacing = o.Settings.Pacing
+	s.book.pace.settles = func(i fleet.Instance) bool {
+		return s.plagues.settles(i.Group, i.Provider.InstanceType, o.Settings.Settle)
+	}
 	if err := s.PutConfig(o.Settings); err != nil {
 		return nil, err
+	}
+	if o.Together {
+		if _, err := s.bucket.Put(context.Background(), "groups/"+shardID+".jsonc", []byte(groupsTogether), object.Precondition{}); err != nil {
+			return nil, fmt.Errorf("put groups: %w", err)
+		}
 	}
 	for n := range o.Servers {
 		s.servers = append(s.servers, &server{shard: s, name: string(rune('a' + n)), addr: fmt.Sprintf("192.168.0.%d", n+1)})
@@ -89,6 +104,10 @@ func New(o Options) (*Shard, error) {
 	s.work.Go(func() { s.watchMachines(ctx) })
 	return s, nil
 }
+
+// groupsTogether is what an older version left: the groups of all tenants in one object.
+const groupsTogether = `{ "epoch": 0, "rev": 3, "writer": "older", "groups": {
+	"default": { "old": { "template": "knd", "size": 1, "revision": 3 } } } }`
 
 // shortestBoot is what a machine takes from its create to its agent's start at least.
 const shortestBoot = 5 * time.Second

@@ -24,6 +24,15 @@ const (
 	quiet        = 3 * time.Minute
 )
 
+// settlesWithin is the time that a shard has for all that a history leaves to be done:
+// a group whose creates failed may wait once more, and its next tries take one after
+// the other until they have settled; and whatever is built otherwise may be replaced
+// one by one, in all groups.
+func (p Pacing) settlesWithin() time.Duration {
+	const most, each = 16, 2 * time.Minute // instances; from one's create to the end of that which it replaces
+	return settleWithin + 2*p.BackoffMax + most*(p.Settle+each)
+}
+
 // Simulate lives through the history of a seed, heals all faults, and judges what
 // is left: the shard settles, keeps what it promised, and changes nothing that
 // nobody asks it to, a change of leaders included. It must be called inside a
@@ -35,6 +44,7 @@ func Simulate(seed uint64, length time.Duration, o Options) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("draw the history of seed %d: %w", seed, err)
 	}
 	o.Seed, o.Servers, o.Spot, o.Lag, o.Settings = seed, h.Servers, h.Spot, h.Lag, DefaultSettings()
+	o.Settings.Pacing, o.Together = h.Pacing, seed%2 == 0
 	s, err := New(o)
 	if err != nil {
 		return Outcome{}, err
@@ -59,7 +69,7 @@ func (s *Shard) live(script Script) error {
 		return err
 	}
 	time.Sleep(quiet) // whoever backed off tries again by then
-	if err := s.Settle(settleWithin); err != nil {
+	if err := s.Settle(s.settings.settlesWithin()); err != nil {
 		return err
 	}
 	groups, err := s.operator.groups(patience)

@@ -1,6 +1,7 @@
 package shardtest
 
 import (
+	"math"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
@@ -11,6 +12,7 @@ import (
 type want struct {
 	infra string // the hash of what its machines are built with
 	size  int
+	room  int       // for the size, and what may be beyond it while it is rotated
 	until time.Time // zero: it still does
 }
 
@@ -33,7 +35,7 @@ func (b *book) rewant() {
 			if now[key] == nil {
 				now[key] = map[want]bool{}
 			}
-			now[key][want{infra: g.Hashes.Infra, size: g.Size}] = true
+			now[key][want{infra: g.Hashes.Infra, size: g.Size, room: g.Size + g.MaxSurge.Of(g.Size)}] = true
 		}
 	}
 	for key, list := range b.wanted {
@@ -47,6 +49,11 @@ func (b *book) rewant() {
 			}
 		}
 	}
+	for key := range b.wanted {
+		if now[key] == nil {
+			b.pace.forget(key)
+		}
+	}
 	for key, set := range now {
 		for w := range set {
 			b.wanted[key] = append(b.wanted[key], &w)
@@ -54,14 +61,26 @@ func (b *book) rewant() {
 	}
 }
 
-// most is the largest size that a leader may have in mind for a group.
+// most is how many machines at most a leader may have in mind for a group.
 func (b *book) most(key fleet.GroupKey) (most int) {
+	most = 1 // for what is left of one that nothing defines any more
 	for _, w := range b.wanted[key] {
 		if w.recent() {
-			most = max(most, w.size)
+			most = max(most, w.room)
 		}
 	}
 	return most
+}
+
+// least is the smallest size that a leader may have in mind for a group.
+func (b *book) least(key fleet.GroupKey) int {
+	least := math.MaxInt
+	for _, w := range b.wanted[key] {
+		if w.recent() {
+			least = min(least, w.size)
+		}
+	}
+	return least
 }
 
 // mayDrift reports whether some leader may have another build in mind for an

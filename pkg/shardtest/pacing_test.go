@@ -1,0 +1,107 @@
+package shardtest_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/shardtest"
+)
+
+// registered is when the n-th instance of a group came to run after the first line of
+// the driver's that begins with from.
+func registered(t *testing.T, entries []shardtest.Entry, from, group string, n int) time.Duration {
+	t.Helper()
+	began, found := after(entries, from, "driver", from), after(entries, from, "", " of "+group+": pending to running")
+	if len(began) == 0 || len(found) < n {
+		t.Fatalf("%d instances of %s came to run after %q, want %d", len(found), group, from, n)
+	}
+	return found[n-1].At - began[0].At
+}
+
+// TestFailingGroupHoldsUpNoOther: a group grows as fast beside one whose creates fail
+// as it does alone.
+func TestFailingGroupHoldsUpNoOther(t *testing.T) {
+	const grow = "scale web 5\nwait 5m\n"
+	alone := registered(t, told(t, twoServers+grow), "scale web", "web", 3)
+	for name, fault := range map[string]string{
+		"machines die":           "machines db die 3s\nscale db 4\n",
+		"machines are mute":      "machines db mute\nscale db 4\n",
+		"the failing one is new": "machines db die 3s\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			entries := told(t, twoServers+fault+"wait 2m\nscale db 5\n"+grow)
+			if beside := registered(t, entries, "scale web", "web", 3); beside > alone*12/10 {
+				t.Errorf("it took %s, and %s alone", beside, alone)
+			}
+		})
+	}
+}
+
+// TestFailingGroupIsPaced: in an hour a group whose machines die, and one whose creates
+// are refused, tries as often as a wait of five minutes at most allows.
+func TestFailingGroupIsPaced(t *testing.T) {
+	for name, c := range map[string]struct{ fault, group string }{
+		"machines die":   {"machines db die 3s\nscale db 4\n", "db"},
+		"refused":        {"config type unknown\nrefresh\nscale db 4\n", "db"},
+		"dying rotation": {"config type rotten\nrefresh\nscale db 2\n", "web"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, _, _ := strings.Cut(c.fault, "\n")
+			tries := after(told(t, twoServers+c.fault+"wait 1h\n"), first, "", " of "+c.group+": pending")
+			n := 0
+			for _, e := range tries {
+				if strings.HasPrefix(e.Text, "records") && strings.HasSuffix(e.Text, "pending") {
+					n++
+				}
+			}
+			if n < 12 || n > 50 {
+				t.Errorf("%d creates in an hour, want about 30", n)
+			}
+		})
+	}
+}
+
+// TestBadImageEatsNothing: however long a bad image is there, no machine that works
+// goes for it, and nothing is left of it when it is taken back.
+func TestBadImageEatsNothing(t *testing.T) {
+	for _, bad := range []string{"rotten", "unknown"} {
+		t.Run(bad, func(t *testing.T) {
+			entries := told(t, twoServers+"config type "+bad+"\nrefresh\nwait 6h\nconfig type small\nrefresh\nsettle 15m\nwait 10m\n")
+			if gone := after(entries, "config type", "", "infra-drift"); len(gone) > 0 {
+				t.Errorf("replaced by what does not work: %v", gone[0])
+			}
+			if back := after(entries, "config type small", "", "the shard has settled"); len(back) != 1 {
+				t.Errorf("it has not settled when it was taken back")
+			}
+		})
+	}
+}
+
+// TestRefusedDeletesBackOff: a machine that can't be deleted is asked for more and more
+// rarely, holds up nobody, and goes when it can.
+func TestRefusedDeletesBackOff(t *testing.T) {
+	entries := told(t, twoServers+"config drain 0s\nrefresh\nwait 1m\nprovider keeps machines\nscale web 1\nwait 1h\nscale db 2\n"+
+		"wait 1m\nprovider fair\nsettle 10m\n")
+	if n := len(after(entries, "provider keeps", "", "which refuses")); n < 12 || n > 40 {
+		t.Errorf("asked %d times in an hour, want about 20", n)
+	}
+	if took := registered(t, entries, "scale db", "db", 1); took > 15*time.Second {
+		t.Errorf("another group's machine took %s", took)
+	}
+}
+
+// TestThrottledCreatesKeepTheirIDs: what the provider throttles for minutes is asked for
+// again with the same id, and none comes to nothing.
+func TestThrottledCreatesKeepTheirIDs(t *testing.T) {
+	entries := told(t, twoServers+"provider throttles\nscale web 5\nwait 3m\nprovider fair\nsettle 5m\n")
+	made := 0
+	for _, e := range after(entries, "scale web", "", " of web: pending") {
+		if strings.HasPrefix(e.Text, "records") && strings.HasSuffix(e.Text, "pending") {
+			made++
+		}
+	}
+	if made != 3 {
+		t.Errorf("%d instances were recorded for the three that were missing", made)
+	}
+}
