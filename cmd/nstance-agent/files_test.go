@@ -118,10 +118,16 @@ func TestProgramReceivesFiles(t *testing.T) {
 	if again := <-s.keys; first["web"] == "" || again["web"] != first["web"] {
 		t.Errorf("the keys are %v and %v", first, again)
 	}
-	look := exec.Command(path, "status")
-	look.Env = environment
-	if text := string(must(look.Output())(t)); !strings.Contains(text, "app.env present") || !strings.Contains(text, "h1") {
-		t.Errorf("status:\n%s", text)
+	// The status is written beside the report, and may be a moment behind it.
+	text, end := "", time.Now().Add(10*time.Second)
+	for !strings.Contains(text, "app.env present") || !strings.Contains(text, "h1") {
+		if time.Now().After(end) {
+			t.Errorf("status:\n%s", text)
+			break
+		}
+		look := exec.Command(path, "status")
+		look.Env = environment
+		text = string(must(look.Output())(t))
 	}
 	t.Logf("resident: %s", resident(command.Process.Pid))
 	_ = command.Process.Kill()

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/garbage"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
 	"github.com/nstance/nstance/pkg/object/s3"
@@ -56,7 +56,7 @@ type performer struct {
 // playServer runs a server with the fake provider until told to stop, or until
 // SIGTERM.
 func playServer(ctx context.Context, s *stage) error {
-	debug.SetGCPercent(50) // as nstance-server does
+	go garbage.Govern(ctx) // as nstance-server does
 	p := &performer{stage: s}
 	if err := s.read(&p.settings); err != nil {
 		return err

@@ -18,7 +18,10 @@ func rows() []row {
 	return []row{
 		{name: "planner", what: "decide about one group", run: measurePlanner},
 		{name: "replacement", what: "from a death to the provider's create call, 200 agents", run: measureReplacement},
-		{name: "scaleup", what: "0 to 1,000 instances, provider takes 50 ms", run: measureScaleUp},
+		{name: "scaleup", what: "0 to 1,000 and 0 to 10,000 instances", run: measureScaleUp},
+		{name: "failing", what: "0 to 50 beside groups whose creates fail, provider takes 50 ms", run: measureFailing},
+		{name: "edits", what: "UpsertGroup at 1,000 and 5,000 groups; 1,000 at once", run: measureEdits},
+		{name: "throttled", what: "0 to 200 instances, the provider takes 2 a second", run: measureThrottled},
 		{name: "slowlist", what: "20 deaths, and 300 to 0, beside lists that take 6 s", run: measureSlowList},
 		{name: "registrations", what: "TLS handshake, nonce, durable record, certificate", run: measureRegistrations},
 		{name: "certificates", what: "leaf certificates for instances", run: measureCertificates},

@@ -32,6 +32,7 @@ func groupKey() fleet.GroupKey {
 type shard struct {
 	Size      int            `json:"size"`               // of each group
 	Groups    int            `json:"groups,omitempty"`   // 0: one
+	Others    map[string]int `json:"others,omitempty"`   // more groups, by name, with their sizes
 	Provider  map[string]any `json:"provider,omitempty"` // nil: the fake one
 	Unlimited bool           `json:"unlimited"`          // create rate
 	NoDrain   bool           `json:"no_drain"`
@@ -77,6 +78,9 @@ func (s shard) config() ([]byte, error) {
 	groups := map[string]any{}
 	for _, key := range s.keys() {
 		groups[key.Name] = map[string]any{"template": kind, "size": s.Size}
+	}
+	for name, size := range s.Others {
+		groups[name] = map[string]any{"template": kind, "size": size}
 	}
 	return json.Marshal(map[string]any{
 		"cluster": map[string]any{
