@@ -83,6 +83,10 @@ fuzz: ## Fuzz every parser for FUZZTIME each (default 10s)
 generate: ## Regenerate the code generated from proto/
 	$(BUF) generate
 
+.PHONY: testplane
+testplane: ## Build a real Kubernetes control plane for tests, once (about 8 minutes, 480 MB under ~/.cache)
+	@.ci/plane
+
 .PHONY: verify
 verify: generate ## Regenerate, tidy and format; fail if that changes anything
 	@.ci/proto
