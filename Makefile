@@ -20,8 +20,10 @@ LINT := $(GO) tool -modfile=.ci/tools/golangci-lint.mod golangci-lint
 CC_FOUND := $(shell command -v $$($(GO) env CC) 2>/dev/null)
 ifneq ($(CC_FOUND),)
 TEST := CGO_ENABLED=1 .ci/test -race
+NESTED_TEST := CGO_ENABLED=1 $(GO) test -race
 else
 TEST := .ci/test
+NESTED_TEST := $(GO) test
 endif
 
 .DEFAULT_GOAL := help
@@ -38,6 +40,11 @@ check: ## Say what this machine lacks, and what that costs
 build: $(addprefix bin/,$(BINARIES) $(DEV_BINARIES)) ## Build every binary into bin/
 $(BINARIES): %: bin/%
 
+# A module of its own: what it needs of Kubernetes is not the product's.
+.PHONY: dev-k8s
+dev-k8s: ## Build bin/dev-k8s, a Kubernetes API server on files (it needs make testplane too)
+	cd cmd/dev-k8s && $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/dev-k8s .
+
 # Go knows best what is out of date.
 .PHONY: always
 always:
@@ -49,11 +56,21 @@ quick: ## Run the tests without simulation and race detector, the packages that 
 	@.ci/quick
 
 .PHONY: test
-test: ## Run every test that needs no container engine, race detector on, and simulate 2,000 histories of a shard
+test: ## Run every test that needs no container engine, with the race detector, and simulate 2,000 histories (PLANE=0: no Kubernetes)
 ifeq ($(CC_FOUND),)
 	@echo "no C compiler: running the tests WITHOUT the race detector" >&2
 endif
+ifeq ($(PLANE),0)
+	@echo "SKIPPED: tests on a Kubernetes control plane: PLANE=0" >&2
 	@$(TEST) -timeout 10m ./...
+	@echo "testing dev-k8s, a module of its own"
+	@cd cmd/dev-k8s && PLANE=0 $(NESTED_TEST) -timeout 10m ./...
+else
+	@.ci/plane >/dev/null
+	@PLANE=1 $(TEST) -timeout 10m ./...
+	@echo "testing dev-k8s, a module of its own"
+	@cd cmd/dev-k8s && PLANE=1 $(NESTED_TEST) -timeout 10m ./...
+endif
 	@echo "simulating 2,000 histories of a shard"
 	@$(MAKE) --no-print-directory sim SEEDS=2000
 
@@ -91,6 +108,7 @@ testplane: ## Build a real Kubernetes control plane for tests, once (about 8 min
 verify: generate ## Regenerate, tidy and format; fail if that changes anything
 	@.ci/proto
 	$(GO) mod tidy
+	cd cmd/dev-k8s && $(GO) mod tidy
 	gofmt -w $$(git ls-files '*.go' | grep -v '\.pb\.go$$')
 	@.ci/clean-tree
 
@@ -98,6 +116,7 @@ verify: generate ## Regenerate, tidy and format; fail if that changes anything
 lint: ## Run go vet and golangci-lint
 	$(GO) vet -tags integration ./...
 	$(LINT) run --build-tags integration ./...
+	cd cmd/dev-k8s && $(GO) vet ./... && $(GO) tool -modfile=../../.ci/tools/golangci-lint.mod golangci-lint run ./...
 
 .PHONY: vulncheck
 vulncheck: ## Check for known vulnerabilities, where the database can be reached

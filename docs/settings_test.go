@@ -147,6 +147,7 @@ func TestFlags(t *testing.T) {
 	for page, sources := range map[string]string{
 		"server.md": "cmd/nstance-server/*.go", "agent.md": "cmd/nstance-agent/*.go", "admin.md": "pkg/admin/cli/*.go",
 		"development.md": "cmd/dev/*.go",
+		"dev-k8s.md": "cmd/dev-k8s/*.go",
 	} {
 		text, names := readPage(t, page), matches(t, sources, flag)
 		if len(names) < 3 {

@@ -1,0 +1,169 @@
+package kinds
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
+	"k8s.io/kube-openapi/pkg/validation/validate"
+)
+
+// schemas are those of the CustomResourceDefinitions, kept as long as these stay.
+type schemas struct {
+	definition func(name string) ([]byte, int64)
+
+	mu   sync.Mutex
+	kept map[string]*definition
+}
+
+type definition struct {
+	at      int64
+	kind    string
+	wide    bool                    // without a namespace
+	schemas map[string]*spec.Schema // by version
+}
+
+// stored is a CustomResourceDefinition as kube-apiserver stores it, be it as v1 or as
+// v1beta1, where a schema that all versions share is above them.
+type stored struct {
+	Spec struct {
+		Scope      string
+		Names      struct{ Kind string }
+		Version    string
+		Validation form
+		Versions   []struct {
+			Name   string
+			Schema form
+		}
+	}
+}
+
+type form struct{ OpenAPIV3Schema any }
+
+// checkKind reports whether the kind is without a namespace.
+func (k *Kinds) checkKind(id ID, gvk schema.GroupVersionKind, object map[string]any) (wide bool, err error) {
+	group, known := k.builtin.group(id.Resource)
+	if !known || group != id.Group {
+		return k.schemas.check(id, gvk, object)
+	}
+	wide = slices.Contains(k.builtin.wide, id.Resource)
+	kinds := k.builtin.kinds[id.Resource]
+	if kinds == nil { // few, of which the libraries have no types
+		return wide, nil
+	}
+	if !slices.Contains(kinds, gvk) {
+		return wide, fmt.Errorf("%s, %s is no kind of %s", gvk.GroupVersion(), gvk.Kind, id.Resource)
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return wide, err
+	}
+	if _, _, err = k.decoder.Decode(text, nil, nil); err != nil {
+		err = fmt.Errorf("no %s: %w", gvk.Kind, err)
+	}
+	return wide, err
+}
+
+func (s *schemas) check(id ID, gvk schema.GroupVersionKind, object map[string]any) (bool, error) {
+	name := id.Resource + "." + id.Group
+	d, err := s.get(name)
+	if err != nil {
+		return false, err
+	}
+	if gvk.Kind != d.kind {
+		return d.wide, fmt.Errorf("kind is %q, %s are %q", gvk.Kind, name, d.kind)
+	}
+	form, ok := d.schemas[gvk.Version]
+	if !ok {
+		return d.wide, fmt.Errorf("%s has no version %q", name, gvk.Version)
+	}
+	if form == nil {
+		return d.wide, nil
+	}
+	return d.wide, validate.NewSchemaValidator(form, nil, "", strfmt.Default).Validate(object).AsError()
+}
+
+func (s *schemas) get(name string) (*definition, error) {
+	text, at := s.definition(name)
+	if text == nil {
+		return nil, fmt.Errorf("no CustomResourceDefinition is called %s", name)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.kept[name]; d != nil && d.at == at {
+		return d, nil
+	}
+	d, err := read(text)
+	if err != nil {
+		return nil, fmt.Errorf("read the definition of %s: %w", name, err)
+	}
+	d.at = at
+	if s.kept == nil {
+		s.kept = map[string]*definition{}
+	}
+	s.kept[name] = d
+	return d, nil
+}
+
+func read(text []byte) (*definition, error) {
+	var crd stored
+	if err := json.Unmarshal(text, &crd); err != nil {
+		return nil, err
+	}
+	d := &definition{kind: crd.Spec.Names.Kind, wide: crd.Spec.Scope == "Cluster", schemas: map[string]*spec.Schema{}}
+	shared, err := compile(crd.Spec.Validation)
+	if err != nil {
+		return nil, err
+	}
+	if crd.Spec.Version != "" {
+		d.schemas[crd.Spec.Version] = shared
+	}
+	for _, v := range crd.Spec.Versions {
+		own, err := compile(v.Schema)
+		if err != nil {
+			return nil, err
+		}
+		if own == nil {
+			own = shared
+		}
+		d.schemas[v.Name] = own
+	}
+	return d, nil
+}
+
+func compile(of form) (*spec.Schema, error) {
+	if of.OpenAPIV3Schema == nil {
+		return nil, nil
+	}
+	text, err := json.Marshal(either(of.OpenAPIV3Schema))
+	if err != nil {
+		return nil, err
+	}
+	form := &spec.Schema{}
+	return form, json.Unmarshal(text, form)
+}
+
+// either lets a field that may be a number or a text be both: OpenAPI has no word
+// for it, and the validator knows nothing of Kubernetes' own.
+func either(of any) any {
+	switch of := of.(type) {
+	case map[string]any:
+		if both, _ := of["x-kubernetes-int-or-string"].(bool); both {
+			of["type"] = []any{"integer", "string"}
+			delete(of, "format")
+			delete(of, "anyOf")
+		}
+		for key, value := range of {
+			of[key] = either(value)
+		}
+	case []any:
+		for i, value := range of {
+			of[i] = either(value)
+		}
+	}
+	return of
+}

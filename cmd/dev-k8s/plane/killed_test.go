@@ -1,0 +1,148 @@
+package plane_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nstance/nstance/cmd/dev-k8s/plane/planetest"
+)
+
+// program is the binary, as people start it.
+type program struct {
+	*cluster
+	cmd  *exec.Cmd
+	addr string
+}
+
+func launch(t *testing.T, binary, folder, temp, addr string) *program {
+	t.Helper()
+	kubeconfig := filepath.Join(temp, "kubeconfig")
+	cmd := exec.Command(binary, "--addr="+addr, "--root="+filepath.Join(temp, "dev-k8s"), "--kubeconfig="+kubeconfig,
+		"--logs="+temp, "--plane="+folder)
+	cmd.Stderr = t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &program{cluster: &cluster{}, cmd: cmd, addr: addr}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	eventually(t, time.Minute, "it is up", func() error {
+		if err := p.connect(kubeconfig); err != nil {
+			return err
+		}
+		_, err := p.client.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+	return p
+}
+
+// end ends it with a signal, and returns when its API server is gone too.
+func (p *program) end(t *testing.T, how syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(how); err != nil {
+		t.Fatal(err)
+	}
+	err := p.cmd.Wait()
+	if how == syscall.SIGTERM && err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	eventually(t, 10*time.Second, "the API server is gone", func() error {
+		if c, err := net.DialTimeout("tcp", p.addr, time.Second); err == nil {
+			return errors.Join(errors.New("it answers"), c.Close())
+		}
+		return nil
+	})
+}
+
+// killPart kills a program that was started, as its own fault would.
+func (p *program) killPart(t *testing.T, name string) {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, field := range strings.Fields(string(text)) {
+			pid, err := strconv.Atoi(field)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if line, err := os.ReadFile("/proc/" + field + "/cmdline"); err == nil && strings.Contains(string(line), name) {
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+		}
+	}
+	t.Fatalf("%s does not run", name)
+}
+
+// TestKilled: after kill -9 nothing of it runs, and all that was written is there; and
+// so it is after an end in order. An API server that ends by itself is started again.
+func TestKilled(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("SKIPPED: only Linux ends the children of a process that was killed")
+	}
+	t.Parallel()
+	folder, temp := planetest.Folder(t), t.TempDir()
+	binary := filepath.Join(temp, "dev-k8s.bin")
+	if out, err := exec.Command("go", "build", "-o", binary, "..").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	addr := address()
+	last := ""
+	for round, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
+		p := launch(t, binary, folder, temp, addr)
+		maps := p.client.CoreV1().ConfigMaps("default")
+		if last != "" {
+			a, err := maps.Get(t.Context(), "a", metav1.GetOptions{})
+			if err != nil || a.ResourceVersion != last {
+				t.Fatalf("round %d: revision %q, %v, want %s", round, a.ResourceVersion, err, last)
+			}
+		} else if _, err := maps.Create(t.Context(), configMap("a", "0"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 50 {
+			patch := fmt.Appendf(nil, `{"data":{"v":"%d of %d"}}`, i, round)
+			a, err := maps.Patch(t.Context(), "a", types.MergePatchType, patch, metav1.PatchOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = a.ResourceVersion
+		}
+		if info, err := os.Stat(filepath.Join(temp, "kubeconfig")); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the kubeconfig: %v, %v", info, err)
+		}
+		if round == 0 {
+			p.killPart(t, "kube-apiserver")
+			eventually(t, time.Minute, "it is started again", func() error {
+				a, err := maps.Get(t.Context(), "a", metav1.GetOptions{})
+				if err == nil && a.ResourceVersion != last {
+					err = fmt.Errorf("revision %s, want %s", a.ResourceVersion, last)
+				}
+				return err
+			})
+		}
+		p.end(t, how)
+	}
+}
