@@ -13,6 +13,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
 BUF := $(GO) tool -modfile=.ci/tools/buf.mod buf
+CONTROLLER_GEN := $(GO) tool -modfile=.ci/tools/controller-gen.mod controller-gen
 LINT := $(GO) tool -modfile=.ci/tools/golangci-lint.mod golangci-lint
 
 # The race detector needs a C compiler on most platforms. Without one the tests
@@ -100,12 +101,17 @@ fuzz: ## Fuzz every parser for FUZZTIME each (default 10s)
 generate: ## Regenerate the code generated from proto/
 	$(BUF) generate
 
+.PHONY: manifests
+manifests: ## Regenerate the schemas of the Kubernetes kinds in config/crd
+	$(CONTROLLER_GEN) object paths=./pkg/api/...
+	$(CONTROLLER_GEN) crd:crdVersions=v1 paths=./pkg/api/... output:crd:dir=config/crd/bases
+
 .PHONY: testplane
 testplane: ## Build a real Kubernetes control plane for tests, once (about 8 minutes, 480 MB under ~/.cache)
 	@.ci/plane
 
 .PHONY: verify
-verify: generate ## Regenerate, tidy and format; fail if that changes anything
+verify: generate manifests ## Regenerate, tidy and format; fail if that changes anything
 	@.ci/proto
 	$(GO) mod tidy
 	cd cmd/dev-k8s && $(GO) mod tidy

@@ -35,6 +35,7 @@ func rooms() map[string][]string {
 		"pkg/server/broadcast": {},
 		"pkg/files":            {},
 		"pkg/garbage":          {},
+		"pkg/api/v1beta1":      {},
 
 		"pkg/config":          {"pkg/files", "pkg/fleet", "pkg/record"},
 		"pkg/server/plan":     {"pkg/fleet"},
@@ -69,9 +70,9 @@ func rooms() map[string][]string {
 			"pkg/server/operators", "pkg/server/plan", "pkg/server/reconcile", "pkg/server/registration", "pkg/server/roster",
 		},
 		"pkg/server": {
-			"pkg/config", "pkg/fleet", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/provider", "pkg/provider/docker", "pkg/provider/process",
-			"pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/server/agents", "pkg/server/election", "pkg/server/leader", "pkg/server/ledger",
-			"pkg/server/operators", "pkg/server/registration", "pkg/server/renewal", "pkg/server/roster", proto,
+			"pkg/config", "pkg/fleet", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/provider", "pkg/provider/docker",
+			"pkg/provider/process", "pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/server/agents", "pkg/server/election", "pkg/server/leader",
+			"pkg/server/ledger", "pkg/server/operators", "pkg/server/registration", "pkg/server/renewal", "pkg/server/roster", proto,
 		},
 
 		"pkg/object/bucket": {"pkg/object", "pkg/object/dir", "pkg/object/s3"},
@@ -84,6 +85,10 @@ func rooms() map[string][]string {
 
 		"pkg/dev/s3":    {"pkg/object"},
 		"pkg/dev/stack": {"pkg/config", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/retry"},
+
+		// The operator's rooms know one another only downwards: one reconciler none of
+		// the others, and all of them the shards through interfaces of their own.
+		"pkg/operator/planetest": {"pkg/api/v1beta1"},
 
 		"cmd/nstance-server": {"pkg/garbage", "pkg/server"},
 		"cmd/nstance-agent":  {"pkg/agent", "pkg/retry", "pkg/rpc"},
@@ -110,10 +115,25 @@ func rooms() map[string][]string {
 // libraries says who may import each module that is not ours; nil: everybody. An
 // SDK has one room, so that it can be replaced, and faked, in one place.
 func libraries() map[string][]string {
+	kubernetes := []string{"pkg/api/v1beta1", "pkg/dev/kube"}
+	for room := range rooms() {
+		if strings.HasPrefix(room, "pkg/operator") {
+			kubernetes = append(kubernetes, room)
+		}
+	}
 	return map[string][]string{
 		"google.golang.org/grpc":     nil,
 		"google.golang.org/protobuf": nil,
 		"golang.org/x/sys":           nil,
+
+		// Kubernetes is the operator's, and of the development stack: neither server nor
+		// agent knows it.
+		"k8s.io/api":                     kubernetes,
+		"k8s.io/apimachinery":            kubernetes,
+		"k8s.io/apiextensions-apiserver": kubernetes,
+		"k8s.io/client-go":               kubernetes,
+		"sigs.k8s.io/cluster-api/api":    kubernetes,
+		"sigs.k8s.io/controller-runtime": kubernetes,
 
 		"google.golang.org/genproto/googleapis/rpc": {"pkg/rpc"},
 		"github.com/docker/docker":                  {"pkg/provider/docker"},
@@ -128,7 +148,7 @@ func libraries() map[string][]string {
 		"github.com/golang-jwt/jwt/v5":   {"pkg/nonce"},
 		"github.com/spiffe/go-spiffe/v2": {"pkg/pki"},
 		"github.com/tailscale/hujson":    {"pkg/config", "pkg/server/ledger"}, // texts that people edit too
-		"sigs.k8s.io/yaml":               {"pkg/admin/cli"},
+		"sigs.k8s.io/yaml":               {"pkg/admin/cli", "pkg/operator/settings", "pkg/provider/kubenode"},
 		"github.com/shirou/gopsutil/v4":  {"pkg/agent", "pkg/dev/stack"}, // what a machine and a process are like
 		"github.com/spf13/cobra":         {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-s3"},
 	}

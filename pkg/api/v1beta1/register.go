@@ -1,0 +1,27 @@
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Group is the API group of all kinds here.
+const Group = "infrastructure.cluster.x-k8s.io"
+
+// GroupVersion returns the group and version of all kinds here.
+func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Group, Version: "v1beta1"} }
+
+// AddToScheme registers all kinds.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion(),
+		&NstanceCluster{}, &NstanceClusterList{},
+		&NstanceControlPlane{}, &NstanceControlPlaneList{},
+		&NstanceMachinePool{}, &NstanceMachinePoolList{},
+		&NstanceShardGroup{}, &NstanceShardGroupList{},
+		&NstanceMachine{}, &NstanceMachineList{},
+		&NstanceMachineTemplate{}, &NstanceMachineTemplateList{},
+	)
+	metav1.AddToGroupVersion(s, GroupVersion())
+	return nil
+}

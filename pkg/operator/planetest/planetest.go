@@ -1,0 +1,163 @@
+// Package planetest gives tests a real Kubernetes API server: etcd and
+// kube-apiserver, built by make testplane, with the project's kinds installed.
+package planetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/nstance/nstance/pkg/api/v1beta1"
+)
+
+// Want is the environment variable that, set to 0, leaves out tests that need a
+// control plane, and, set to 1, lets them fail where they would be skipped.
+const Want = "PLANE"
+
+// startTimeout bounds the start, and the end, of each process.
+const startTimeout = 2 * time.Minute
+
+// Plane is a running control plane.
+type Plane struct {
+	// Config is an administrator's way to it.
+	Config *rest.Config
+	// Client reads and writes all kinds that the project knows, past any cache.
+	Client client.Client
+
+	env *envtest.Environment
+}
+
+// Root is the repository's top folder.
+func Root() string {
+	out, err := exec.CommandContext(context.Background(), "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "."
+	}
+	return filepath.Dir(strings.TrimSpace(string(out)))
+}
+
+// Folder returns where the control plane's binaries are. It skips the test, and
+// says why, when they were not built or are not wanted.
+func Folder(tb testing.TB) string {
+	tb.Helper()
+	if os.Getenv(Want) == "0" {
+		tb.Skip("SKIPPED: " + Want + "=0: no test runs on a control plane")
+	}
+	root := Root()
+	find := exec.CommandContext(tb.Context(), filepath.Join(root, ".ci", "plane"), "-n")
+	find.Dir = root
+	out, err := find.Output()
+	switch {
+	case err == nil:
+		return strings.TrimSpace(string(out))
+	case os.Getenv(Want) == "1":
+		tb.Fatal("the control plane is not built, and " + Want + "=1 wants it: make testplane builds it")
+	default:
+		tb.Skip("SKIPPED: the control plane is not built: make testplane builds it")
+	}
+	return ""
+}
+
+// Scheme knows Kubernetes' own kinds, Cluster API's and the project's.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, v1beta1.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Shared is a control plane for all tests of a package: its Plane starts it with
+// the first test that needs it, and its Main stops it with the last. There are the
+// API server and its storage, and no controller but those of the test.
+type Shared struct {
+	start sync.Once
+	plane *Plane
+	err   error
+}
+
+// Main is a package's TestMain.
+func (s *Shared) Main(m *testing.M) {
+	code := m.Run()
+	if s.plane != nil {
+		code = max(code, exitCode(s.plane.env.Stop()))
+	}
+	os.Exit(code)
+}
+
+// Plane returns the control plane, started if it is not yet.
+func (s *Shared) Plane(tb testing.TB) *Plane {
+	tb.Helper()
+	folder := Folder(tb)
+	s.start.Do(func() { s.plane, s.err = start(environment(folder)) })
+	if s.err != nil {
+		tb.Fatalf("start the control plane: %v", s.err)
+	}
+	return s.plane
+}
+
+func environment(folder string) *envtest.Environment {
+	return &envtest.Environment{
+		BinaryAssetsDirectory: folder,
+		CRDInstallOptions: envtest.CRDInstallOptions{
+			Paths:   []string{filepath.Join(Root(), "config", "crd", "bases"), filepath.Join(folder, "capi", "crds")},
+			MaxTime: startTimeout,
+		},
+		ErrorIfCRDPathMissing: true,
+		// Other builds and tests may want the same processors.
+		ControlPlaneStartTimeout: startTimeout,
+		ControlPlaneStopTimeout:  startTimeout,
+	}
+}
+
+func start(env *envtest.Environment) (*Plane, error) {
+	logs := io.Discard
+	if testing.Testing() && testing.Verbose() {
+		logs = os.Stderr
+	}
+	log.SetLogger(zap.New(zap.UseDevMode(true), zap.WriteTo(logs)))
+	scheme, err := Scheme()
+	if err != nil {
+		return nil, err
+	}
+	env.Scheme = scheme
+	config, err := env.Start()
+	if err != nil {
+		return nil, errors.Join(err, env.Stop())
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, errors.Join(err, env.Stop())
+	}
+	return &Plane{Config: config, Client: c, env: env}, nil
+}
+
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "stop the control plane:", err)
+	return 1
+}

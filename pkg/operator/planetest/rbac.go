@@ -1,0 +1,82 @@
+package planetest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// marker begins a comment that says what the code below it has to be allowed.
+const marker = "// +kubebuilder:rbac:"
+
+// Allowed returns the way to the API server of a user of a namespace who may do what
+// the markers in the Go files of these folders say, and nothing else: what they
+// say of a namespace holds in this one, the rest everywhere. The folders are told from
+// the test's own.
+func (p *Plane) Allowed(tb testing.TB, ns string, folders ...string) *rest.Config {
+	tb.Helper()
+	var here, everywhere []rbacv1.PolicyRule
+	for _, folder := range folders {
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil || len(files) == 0 {
+			tb.Fatalf("no Go files in %s: %v", folder, err)
+		}
+		for _, file := range files {
+			h, e := rules(tb, file)
+			here, everywhere = append(here, h...), append(everywhere, e...)
+		}
+	}
+	user := "operator-of-" + ns
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}
+	meta, cluster := metav1.ObjectMeta{Namespace: ns, Name: user}, metav1.ObjectMeta{Name: user}
+	for _, o := range []client.Object{
+		&rbacv1.Role{ObjectMeta: meta, Rules: here},
+		&rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user}},
+		&rbacv1.ClusterRole{ObjectMeta: cluster, Rules: everywhere},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: cluster, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+		},
+	} {
+		if err := p.Client.Create(tb.Context(), o); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return p.User(tb, user)
+}
+
+// rules reads the markers of a file: those of a namespace, and the others.
+func rules(tb testing.TB, file string) (here, everywhere []rbacv1.PolicyRule) {
+	tb.Helper()
+	source, err := os.ReadFile(file)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for line := range strings.Lines(string(source)) {
+		text, found := strings.CutPrefix(strings.TrimSpace(line), marker)
+		if !found {
+			continue
+		}
+		said := map[string][]string{}
+		for _, part := range strings.Split(text, ",") {
+			key, values, _ := strings.Cut(part, "=")
+			for _, value := range strings.Split(values, ";") {
+				said[key] = append(said[key], strings.Trim(value, `"`))
+			}
+		}
+		rule := rbacv1.PolicyRule{
+			APIGroups: said["groups"], Resources: said["resources"], ResourceNames: said["resourceNames"], Verbs: said["verbs"],
+		}
+		if said["namespace"] != nil {
+			here = append(here, rule)
+		} else {
+			everywhere = append(everywhere, rule)
+		}
+	}
+	return here, everywhere
+}
