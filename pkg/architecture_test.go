@@ -70,7 +70,7 @@ func rooms() map[string][]string {
 			"pkg/server/operators", "pkg/server/plan", "pkg/server/reconcile", "pkg/server/registration", "pkg/server/roster",
 		},
 		"pkg/server": {
-			"pkg/config", "pkg/fleet", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/provider", "pkg/provider/docker",
+			"pkg/config", "pkg/fleet", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/provider", "pkg/provider/docker", "pkg/provider/kubenode",
 			"pkg/provider/process", "pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/server/agents", "pkg/server/election", "pkg/server/leader",
 			"pkg/server/ledger", "pkg/server/operators", "pkg/server/registration", "pkg/server/renewal", "pkg/server/roster", proto,
 		},
@@ -100,7 +100,7 @@ func rooms() map[string][]string {
 	// port and what the port knows.
 	for port, children := range map[string][]string{
 		"pkg/object":   {"s3", "dir", "mem", "objecttest"},
-		"pkg/provider": {"docker", "process", "fake", "providertest"},
+		"pkg/provider": {"docker", "process", "kubenode", "fake", "providertest"},
 
 		"pkg/server/reconcile": {"ledgertest"},
 		"pkg/identity":         {"identitytest"},

@@ -7,6 +7,7 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/docker"
+	"github.com/nstance/nstance/pkg/provider/kubenode"
 	"github.com/nstance/nstance/pkg/provider/process"
 )
 
@@ -55,13 +56,23 @@ func newProvider(cfg Config, o Opening) (provider.Provider, error) {
 	}
 	switch c := s.(type) {
 	case process.Config:
-		return process.New(c)
+		p, err := process.New(c)
+		return o.withNodes(cfg, p, err, c.Kubeconfig)
 	case docker.Config:
 		c.Leader = o.dockerLeader()
-		return docker.New(c)
+		p, err := docker.New(c)
+		return o.withNodes(cfg, p, err, c.Kubeconfig)
 	default:
 		return nil, fmt.Errorf("server.provider.kind: nobody can open %q", o.Provider.Kind)
 	}
+}
+
+// withNodes returns a provider that was opened, with Nodes if a kubeconfig says where.
+func (o Opening) withNodes(cfg Config, p provider.Provider, err error, kubeconfig string) (provider.Provider, error) {
+	if err != nil || kubeconfig == "" {
+		return p, err
+	}
+	return kubenode.Wrap(p, kubenode.Default(kubeconfig, o.Scope, o.Provider.Kind, cfg.Logger)), nil
 }
 
 // dockerLeader is the network that the leader's address is of; nil when the config

@@ -56,6 +56,9 @@ type Config struct {
 	Network string
 	// Env is added to every agent's environment.
 	Env map[string]string
+	// Kubeconfig is the way to an API server that is to have a Node for each
+	// container, which whoever opens the provider sees to; empty: none.
+	Kubeconfig string
 	// Leader moves an address between the servers; nil: nothing to move.
 	Leader *Leader
 	Logger *slog.Logger
@@ -77,21 +80,22 @@ func Default(scope provider.Scope, logger *slog.Logger) Config {
 
 // options are the provider's options in the shard's config.
 type options struct {
-	Host    string            `json:"host"`
-	Image   string            `json:"image"`
-	Network string            `json:"network"`
-	Env     map[string]string `json:"env"`
+	Host       string            `json:"host"`
+	Image      string            `json:"image"`
+	Network    string            `json:"network"`
+	Env        map[string]string `json:"env"`
+	Kubeconfig string            `json:"kubeconfig"`
 }
 
 // WithOptions returns cfg with the options of the shard's config on top: host,
-// image, network, and env (an object of strings). Anything else is an error that
+// image, network, kubeconfig, and env (an object of strings). Anything else is an error that
 // names it.
 func (cfg Config) WithOptions(values map[string]any) (Config, error) {
-	o := options{Host: cfg.Host, Image: cfg.Image, Network: cfg.Network}
+	o := options{Host: cfg.Host, Image: cfg.Image, Network: cfg.Network, Kubeconfig: cfg.Kubeconfig}
 	if wrong := provider.Decode("options", values, &o); len(wrong) > 0 {
 		return Config{}, wrong
 	}
-	cfg.Host, cfg.Image, cfg.Network = o.Host, o.Image, o.Network
+	cfg.Host, cfg.Image, cfg.Network, cfg.Kubeconfig = o.Host, o.Image, o.Network, o.Kubeconfig
 	if o.Env != nil {
 		cfg.Env = o.Env
 	}

@@ -132,6 +132,9 @@ func kindOfRead(err error) error {
 	if errdefs.IsUnauthorized(err) || errdefs.IsPermissionDenied(err) {
 		return fmt.Errorf("%w: %w", provider.ErrUnauthorized, err)
 	}
+	if errdefs.IsResourceExhausted(err) {
+		return fmt.Errorf("%w: %w", provider.ErrThrottled, err)
+	}
 	return err
 }
 

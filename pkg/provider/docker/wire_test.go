@@ -176,6 +176,28 @@ func TestCreateErrors(t *testing.T) {
 	}
 }
 
+// TestReadErrors: what is not about the request itself passes, or is the caller's.
+func TestReadErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer answer
+		want   error
+	}{
+		"throttled": {answer{429, "slow down"}, provider.ErrThrottled},
+		"forbidden": {answer{403, "authorization denied by plugin"}, provider.ErrUnauthorized},
+	} {
+		p, _ := openWire(t, map[string]answer{"GET json": c.answer})
+		ref := provider.Ref{ProviderID: strings.Repeat("a", 64)}
+		_, err := p.List(t.Context())
+		for what, err := range map[string]error{
+			"list": err, "get": p.Get(t.Context(), []provider.Ref{ref})[0].Err, "delete": p.Delete(t.Context(), []provider.Ref{ref})[0],
+		} {
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s, %s: %v, want %v", name, what, err, c.want)
+			}
+		}
+	}
+}
+
 // TestStartErrors: a start that fails for good takes the container with it; one
 // that may pass leaves it for the next create.
 func TestStartErrors(t *testing.T) {

@@ -27,9 +27,9 @@ func TestWithOptions(t *testing.T) {
 		t.Errorf("without options: %+v, %v", cfg, err)
 	}
 	for want, options := range map[string]map[string]any{
-		"options.directory: no such field (have: agent, dir, env, scan_interval, stop_grace)": {"directory": "/d"},
-		"options.dir: got a number: want a string":                                            {"dir": 1},
-		`options.stop_grace: "soon" is not valid: want a duration such as 5s`:                 {"stop_grace": "soon"},
+		"options.directory: no such field (have: agent, dir, env, kubeconfig, scan_interval, stop_grace)": {"directory": "/d"},
+		"options.dir: got a number: want a string":                                                        {"dir": 1},
+		`options.stop_grace: "soon" is not valid: want a duration such as 5s`:                             {"stop_grace": "soon"},
 	} {
 		if _, err := base.WithOptions(options); !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", options, err, want)

@@ -45,6 +45,9 @@ type Config struct {
 	Agent string
 	// Env is added to every agent's environment.
 	Env map[string]string
+	// Kubeconfig is the way to an API server that is to have a Node for each
+	// process, which whoever opens the provider sees to; empty: none.
+	Kubeconfig string
 	// StopGrace is how long a deleted agent has from SIGTERM to SIGKILL.
 	StopGrace time.Duration
 	// ScanInterval is how often Watch looks for what others did in Dir. Deaths
@@ -65,17 +68,20 @@ type options struct {
 	Env          map[string]string `json:"env"`
 	StopGrace    string            `json:"stop_grace"`
 	ScanInterval string            `json:"scan_interval"`
+	Kubeconfig   string            `json:"kubeconfig"`
 }
 
 // WithOptions returns cfg with the options of the shard's config on top: dir,
-// agent, env (an object of strings), stop_grace and scan_interval (durations,
-// such as "5s"). Anything else is an error that names it.
+// agent, kubeconfig, env (an object of strings), stop_grace and scan_interval
+// (durations, such as "5s"). Anything else is an error that names it.
 func (cfg Config) WithOptions(values map[string]any) (Config, error) {
-	o := options{Dir: cfg.Dir, Agent: cfg.Agent, StopGrace: cfg.StopGrace.String(), ScanInterval: cfg.ScanInterval.String()}
+	o := options{
+		Dir: cfg.Dir, Agent: cfg.Agent, Kubeconfig: cfg.Kubeconfig, StopGrace: cfg.StopGrace.String(), ScanInterval: cfg.ScanInterval.String(),
+	}
 	if wrong := provider.Decode("options", values, &o); len(wrong) > 0 {
 		return Config{}, wrong
 	}
-	cfg.Dir, cfg.Agent = o.Dir, o.Agent
+	cfg.Dir, cfg.Agent, cfg.Kubeconfig = o.Dir, o.Agent, o.Kubeconfig
 	if o.Env != nil {
 		cfg.Env = o.Env
 	}

@@ -1,7 +1,6 @@
 package operators
 
 import (
-	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -13,22 +12,9 @@ type Capacity struct {
 	Arch        string // amd64 | arm64
 }
 
-// NodeProviderID is what a machine's kubelet sets as Node.spec.providerID. kind is
-// the provider's, id the machine's name there; empty: there is no machine yet.
-func NodeProviderID(kind, zone, id string) string {
-	switch {
-	case id == "":
-		return ""
-	case kind == config.ProviderAWS:
-		return kind + ":///" + zone + "/" + id
-	default:
-		return kind + ":///" + id
-	}
-}
-
 // nodeProviderID is that of an instance of the shard.
 func (s Shard) nodeProviderID(i fleet.Instance) string {
-	return NodeProviderID(s.Provider.Kind, s.Provider.Zone, i.Provider.ID)
+	return fleet.NodeProviderID(s.Provider.Kind, s.Provider.Zone, i.Provider.ID)
 }
 
 // statusOf tells everything about one instance.

@@ -14,21 +14,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-func TestNodeProviderID(t *testing.T) {
-	for _, c := range []struct{ kind, zone, id, want string }{
-		{"aws", "eu-central-1a", "i-0abc", "aws:///eu-central-1a/i-0abc"},
-		{"docker", "", "4f1d", "docker:///4f1d"},
-		{"docker", "here", "4f1d", "docker:///4f1d"},
-		{"process", "", "knd01h455vb4pex5vsknk084sn02q", "process:///knd01h455vb4pex5vsknk084sn02q"},
-		{"fake", "", "fake-00000001", "fake:///fake-00000001"},
-		{"aws", "eu-central-1a", "", ""},
-	} {
-		if got := operators.NodeProviderID(c.kind, c.zone, c.id); got != c.want {
-			t.Errorf("%s %s %s: %q, want %q", c.kind, c.zone, c.id, got, c.want)
-		}
-	}
-}
-
 // listGroups is what the fixture's service lists for a tenant.
 func (f *fixture) listGroups(tenant string) *nstancev1.ListGroupsResponse {
 	f.t.Helper()

@@ -1,0 +1,228 @@
+package kubenode_test
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/operator/planetest"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/kubenode"
+)
+
+var shared planetest.Shared
+
+func TestMain(m *testing.M) { shared.Main(m) }
+
+// machines is a provider whose machines are what a test says.
+type machines struct {
+	provider.Provider // nothing else is asked of it
+	vms               chan []provider.VM
+}
+
+func (m *machines) List(context.Context) ([]provider.VM, error) {
+	vms := <-m.vms
+	m.vms <- vms
+	return vms, nil
+}
+
+func (m *machines) Delete(context.Context, []provider.Ref) []error { return nil }
+
+// set says which machines there are, and has the Nodes compared with them.
+func (m *machines) set(t *testing.T, p provider.Provider, vms ...provider.VM) {
+	t.Helper()
+	<-m.vms
+	m.vms <- vms
+	p.Delete(t.Context(), nil)
+}
+
+// kubeconfig writes an administrator's way to the API server.
+func kubeconfig(t *testing.T, plane *planetest.Plane, path string) {
+	t.Helper()
+	c := clientcmdapi.NewConfig()
+	c.CurrentContext = "here"
+	c.Contexts["here"] = &clientcmdapi.Context{Cluster: "here", AuthInfo: "here"}
+	c.Clusters["here"] = &clientcmdapi.Cluster{Server: plane.Config.Host, CertificateAuthorityData: plane.Config.CAData}
+	c.AuthInfos["here"] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: plane.Config.CertData, ClientKeyData: plane.Config.KeyData, Token: plane.Config.BearerToken,
+	}
+	if err := clientcmd.WriteToFile(*c, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func nodes(t *testing.T, api client.Client, cluster string) map[string]corev1.Node {
+	t.Helper()
+	var list corev1.NodeList
+	if err := api.List(t.Context(), &list, client.MatchingLabels{"nstance.dev/cluster": cluster}); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]corev1.Node{}
+	for _, n := range list.Items {
+		found[n.Name] = n
+	}
+	return found
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func TestNodesFollowMachines(t *testing.T) {
+	plane := shared.Plane(t)
+	const cluster = "follow"
+	one := provider.VM{
+		ID: "knd01m7y23z9me5h9rh8r505a17vz", ProviderID: "p1", State: provider.StateRunning, Hostname: "one",
+		Tags: map[string]string{provider.TagGroup: "web"}, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+	}
+	two := provider.VM{ID: "knd01m7y23z9me5h9rh8r505a17w0", ProviderID: "p2", State: provider.StatePending}
+	m := &machines{vms: make(chan []provider.VM, 1)}
+	m.vms <- []provider.VM{one, two}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	p := kubenode.Wrap(m, kubenode.Config{
+		Kubeconfig: path, Scope: provider.Scope{ClusterID: cluster, Shard: "a"}, Kind: "process", Interval: 200 * time.Millisecond,
+		Now: time.Now, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	defer p.Close()
+	if _, err := os.Stat(path); err == nil {
+		t.Fatal("there is a kubeconfig already")
+	}
+	kubeconfig(t, plane, path) // the API server comes after the machines
+
+	eventually(t, "two nodes that are ready", func() bool {
+		have := nodes(t, plane.Client, cluster)
+		return len(have) == 2 && ready(have[string(one.ID)]) && ready(have[string(two.ID)])
+	})
+	n := nodes(t, plane.Client, cluster)[string(one.ID)]
+	if n.Spec.ProviderID != "process:///p1" || n.Labels["nstance.dev/group"] != "web" || n.Labels["kubernetes.io/hostname"] != "one" {
+		t.Errorf("%+v %+v", n.Spec, n.Labels)
+	}
+	if v := n.Status.NodeInfo.KubeletVersion; !strings.HasPrefix(v, "v1.") {
+		t.Errorf("the kubelet's version is %q", v)
+	}
+	if want := (corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}); !slices.Contains(n.Status.Addresses, want) {
+		t.Errorf("addresses %v", n.Status.Addresses)
+	}
+	renewed := func() time.Time {
+		var lease coordinationv1.Lease
+		key := client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: string(one.ID)}
+		if err := plane.Client.Get(t.Context(), key, &lease); err != nil || lease.Spec.RenewTime == nil {
+			return time.Time{}
+		}
+		return lease.Spec.RenewTime.Time
+	}
+	first := renewed()
+	eventually(t, "a sign of life", func() bool { return renewed().After(first) })
+
+	m.set(t, p, two)
+	eventually(t, "the node of a machine that is gone is gone", func() bool {
+		have := nodes(t, plane.Client, cluster)
+		return len(have) == 1 && have[string(two.ID)].Name != ""
+	})
+	left := nodes(t, plane.Client, cluster)[string(two.ID)]
+	if err := plane.Client.Delete(t.Context(), &left); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a node that was removed by mistake is back", func() bool {
+		return ready(nodes(t, plane.Client, cluster)[string(two.ID)])
+	})
+	two.State = provider.StateStopped
+	m.set(t, p, two)
+	eventually(t, "the node of a machine that stopped is gone", func() bool { return len(nodes(t, plane.Client, cluster)) == 0 })
+}
+
+// ready reports whether pods can be put on a Node.
+func ready(n corev1.Node) bool {
+	return len(n.Spec.Taints) == 0 && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// TestAnotherShardsNodesStay: as do those that nobody keeps.
+func TestAnotherShardsNodesStay(t *testing.T) {
+	plane := shared.Plane(t)
+	const cluster = "others"
+	other := &corev1.Node{}
+	other.Name, other.Labels = "knd01m7y23z9me5h9rh8r505a17w1", map[string]string{"nstance.dev/cluster": cluster, "nstance.dev/shard": "b"}
+	if err := plane.Client.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	m := &machines{vms: make(chan []provider.VM, 1)}
+	m.vms <- []provider.VM{{ID: fleet.InstanceID("knd01m7y23z9me5h9rh8r505a17w2"), ProviderID: "p", State: provider.StateRunning}}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	kubeconfig(t, plane, path)
+	p := kubenode.Wrap(m, kubenode.Config{
+		Kubeconfig: path, Scope: provider.Scope{ClusterID: cluster, Shard: "a"}, Kind: "docker", Interval: 100 * time.Millisecond,
+		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	})
+	defer p.Close()
+	eventually(t, "both nodes", func() bool { return len(nodes(t, plane.Client, cluster)) == 2 })
+	m.set(t, p)
+	eventually(t, "its own node is gone", func() bool { return len(nodes(t, plane.Client, cluster)) == 1 })
+	if _, there := nodes(t, plane.Client, cluster)[other.Name]; !there {
+		t.Fatal("another shard's node was removed")
+	}
+}
+
+// TestANodeThatLostItsLabels gets them again, and goes on to show signs of life.
+func TestANodeThatLostItsLabels(t *testing.T) {
+	plane := shared.Plane(t)
+	const cluster, id = "labels", "knd01m7y23z9me5h9rh8r505a17w3"
+	m := &machines{vms: make(chan []provider.VM, 1)}
+	m.vms <- []provider.VM{{ID: id, ProviderID: "p3", State: provider.StateRunning}}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	kubeconfig(t, plane, path)
+	p := kubenode.Wrap(m, kubenode.Config{
+		Kubeconfig: path, Scope: provider.Scope{ClusterID: cluster, Shard: "a"}, Kind: "process", Interval: 100 * time.Millisecond,
+		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	})
+	defer p.Close()
+	eventually(t, "the node", func() bool { return ready(nodes(t, plane.Client, cluster)[id]) })
+	before := nodes(t, plane.Client, cluster)[id]
+	bare := before.DeepCopy()
+	bare.Labels = nil
+	if err := plane.Client.Patch(t.Context(), bare, client.MergeFrom(&before)); err != nil {
+		t.Fatal(err)
+	}
+	lost := time.Now()
+	eventually(t, "its labels", func() bool { return nodes(t, plane.Client, cluster)[id].UID == before.UID })
+	eventually(t, "a sign of life", func() bool {
+		var lease coordinationv1.Lease
+		err := plane.Client.Get(t.Context(), client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: id}, &lease)
+		return err == nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(lost)
+	})
+
+	// One that another shard keeps by now is left alone.
+	before = nodes(t, plane.Client, cluster)[id]
+	theirs := before.DeepCopy()
+	theirs.Labels["nstance.dev/shard"] = "b"
+	if err := plane.Client.Patch(t.Context(), theirs, client.MergeFrom(&before)); err != nil {
+		t.Fatal(err)
+	}
+	m.set(t, p)
+	m.set(t, p, provider.VM{ID: id, ProviderID: "p3", State: provider.StateRunning})
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if n := nodes(t, plane.Client, cluster)[id]; n.Labels["nstance.dev/shard"] != "b" || n.UID != before.UID {
+			t.Fatalf("it is taken away: %v", n.Labels)
+		}
+	}
+}
