@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -37,7 +38,12 @@ type Client struct {
 	cfg Config
 
 	mu    sync.Mutex
-	conns map[string]*rpc.Client
+	conns map[string]connection // by shard
+}
+
+type connection struct {
+	*rpc.Client
+	addrs []string // of the shard that it was made to
 }
 
 // New makes a client. It does no I/O.
@@ -48,7 +54,7 @@ func New(cfg Config) *Client {
 	if cfg.Waiting == nil {
 		cfg.Waiting = func(string, error) {}
 	}
-	return &Client{cfg: cfg, conns: map[string]*rpc.Client{}}
+	return &Client{cfg: cfg, conns: map[string]connection{}}
 }
 
 // Close ends all connections.
@@ -58,7 +64,18 @@ func (c *Client) Close() {
 	for _, conn := range c.conns {
 		conn.Close()
 	}
-	c.conns = map[string]*rpc.Client{}
+	c.conns = map[string]connection{}
+}
+
+// Forget ends the connection to a shard, and with it the calls to it that are under
+// way. Watches go on.
+func (c *Client) Forget(shard string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if conn, ok := c.conns[shard]; ok {
+		conn.Close()
+		delete(c.conns, shard)
+	}
 }
 
 // TurnOver has the calls to come use new connections, which show the certificate
@@ -73,17 +90,22 @@ func (c *Client) TurnOver() error {
 	return errors.Join(errs...)
 }
 
+// shard returns the connection to a shard; a new one when it has other addresses now.
 func (c *Client) shard(s Shard) (*rpc.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if conn := c.conns[s.ID]; conn != nil {
-		return conn, nil
+	before, ok := c.conns[s.ID]
+	if ok && slices.Equal(before.addrs, s.Addrs) {
+		return before.Client, nil
 	}
 	conn, err := c.connect(s)
 	if err != nil {
 		return nil, err
 	}
-	c.conns[s.ID] = conn
+	if ok {
+		before.Close()
+	}
+	c.conns[s.ID] = connection{Client: conn, addrs: slices.Clone(s.Addrs)}
 	return conn, nil
 }
 

@@ -140,3 +140,27 @@ func TestTurnOver(t *testing.T) {
 		}
 	})
 }
+
+// TestForget: what is asked next connects anew, as it does at other addresses.
+func TestForget(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.up("one", "10.0.0.1"), w.up("one", "10.0.0.2")
+		c := w.client(nil)
+		call := func(s *server) {
+			t.Helper()
+			if by, err := list(w.t.Context(), c, client.Shard{ID: "one", Addrs: []string{s.addr}}); err != nil || by != s.addr {
+				t.Fatalf("answered by %q, %v; want %s", by, err, s.addr)
+			}
+			w.source.SetKeypair(w.operator())
+		}
+		call(a)
+		c.Forget("one")
+		c.Forget("two")
+		call(a)
+		call(b)
+		call(b)
+		if a.serials[0] == a.serials[1] || b.serials[0] != b.serials[1] {
+			t.Errorf("the calls showed %v and %v", a.serials, b.serials)
+		}
+	})
+}

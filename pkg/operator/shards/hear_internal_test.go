@@ -1,0 +1,125 @@
+package shards
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/client"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// word is what a stream of groups tells.
+func word(size int32, etag string) client.Event {
+	g := &nstancev1.GroupStatus{Key: "web", Size: size, Etag: etag}
+	return client.Event{Kind: client.Changed, Of: client.WatchGroups, Key: g.GetKey(), Group: g}
+}
+
+// TestWhatTheStreamToldBeforeAnAnswer and comes after it is recognised where it can
+// be, and the stream wins where it can't.
+func TestWhatTheStreamToldBeforeAnAnswer(t *testing.T) {
+	m := newMemory(client.Shard{ID: "one"}, time.Now)
+	size := func(want int32, what string) {
+		t.Helper()
+		if got := m.groups.get("web").GetSize(); got != want {
+			t.Errorf("%s: size %d, want %d", what, got, want)
+		}
+	}
+	m.hear(0, word(1, "a"))
+	_, _, asked := m.shard()
+	m.mergeGroup(word(2, "b").Group, asked)
+	if events := m.hear(0, word(1, "a")); len(events) > 0 {
+		t.Errorf("an old word made %v", events)
+	}
+	size(2, "after an old word")
+	m.hear(0, word(3, "c"))
+	size(3, "after a newer word")
+	m.hear(0, word(1, "a"))
+	size(1, "after a word of which nobody knows how old it is")
+
+	// A shard that was put back to an earlier state is believed when it is asked.
+	_, _, asked = m.shard()
+	m.mergeGroup(word(4, "d").Group, asked)
+	_, _, asked = m.shard()
+	m.listGroups(0, asked, &nstancev1.ListGroupsResponse{Groups: []*nstancev1.GroupStatus{word(1, "a").Group}})
+	size(1, "after a poll")
+	if m.hear(0, word(5, "e")); m.groups.get("web").GetSize() != 5 {
+		t.Error("the stream is not heard any more")
+	}
+}
+
+// TestTwoChangesAtOnce: which of them came later is asked for.
+func TestTwoChangesAtOnce(t *testing.T) {
+	m := newMemory(client.Shard{ID: "one"}, time.Now)
+	m.hear(0, word(1, "a"))
+	_, _, asked := m.shard()
+	m.hear(0, word(7, "z"))
+	m.mergeGroup(word(2, "b").Group, asked)
+	select {
+	case <-m.hurt:
+	default:
+		t.Error("no poll was asked for")
+	}
+}
+
+// TestPhasesOnlyGoForward: neither an old answer nor an old word takes one back.
+func TestPhasesOnlyGoForward(t *testing.T) {
+	m := newMemory(client.Shard{ID: "one"}, time.Now)
+	of := func(p nstancev1.InstancePhase) *nstancev1.InstanceStatus {
+		return &nstancev1.InstanceStatus{Id: "i", Phase: p}
+	}
+	tell := func(p nstancev1.InstancePhase) {
+		m.hear(0, client.Event{Kind: client.Changed, Of: client.WatchAllInstances, Key: "i", Instance: of(p)})
+	}
+	is := func(want nstancev1.InstancePhase, what string) {
+		t.Helper()
+		if got := m.instances.get("i").GetPhase(); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	const (
+		pending  = nstancev1.InstancePhase_INSTANCE_PHASE_PENDING
+		running  = nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING
+		draining = nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING
+	)
+	m.mergeInstance(of(running), 0)
+	tell(pending)
+	is(running, "after an old word")
+	tell(draining)
+	m.mergeInstance(of(running), 0)
+	is(draining, "after an old answer")
+}
+
+// TestAnEarlierTermIsNotHeard: what followed a shard where it was before tells nothing.
+func TestAnEarlierTermIsNotHeard(t *testing.T) {
+	m := newMemory(client.Shard{ID: "one", Addrs: []string{"a"}}, time.Now)
+	m.hear(0, word(1, "a"))
+	m.move([]string{"b"})
+	m.hear(0, word(2, "b"))
+	m.listGroups(0, m.tick, &nstancev1.ListGroupsResponse{})
+	m.ended(0, nil)
+	if m.groups.get("web").GetSize() != 1 {
+		t.Error("it was heard")
+	}
+	if m.hear(1, word(2, "b")); m.groups.get("web").GetSize() != 2 {
+		t.Error("the one that follows now is not heard")
+	}
+	m.forget()
+	if events := m.hear(1, word(3, "c")); len(events) > 0 {
+		t.Errorf("of a shard that is forgotten: %v", events)
+	}
+}
+
+// TestProblemsAreBounded, and one that comes again is kept once.
+func TestProblemsAreBounded(t *testing.T) {
+	var all problems
+	for n := range 3 * maxProblems {
+		all = all.with(&nstancev1.WatchErrorsResponse{Reason: "R", InstanceId: string(rune('a' + n%(maxProblems+10)))})
+	}
+	if len(all) != maxProblems {
+		t.Errorf("%d are kept", len(all))
+	}
+	last := all[len(all)-1]
+	if all = all.with(&nstancev1.WatchErrorsResponse{Reason: "R", InstanceId: last.GetInstanceId(), Over: true}); len(all) != maxProblems-1 {
+		t.Errorf("%d are kept after one was over", len(all))
+	}
+}

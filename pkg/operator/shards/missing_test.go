@@ -1,0 +1,71 @@
+package shards_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// TestWhatTheStreamHasNotToldIsNotMissing: another operator had it made, and the stream
+// here is late. What no shard ever had is missing once the shard has said so.
+func TestWhatTheStreamHasNotToldIsNotMissing(t *testing.T) {
+	simulated(t, func(t *testing.T, w *shardstest.World) {
+		one := w.Shard("one")
+		one.AddGroup("web", 0, "default")
+		synctest.Wait()
+		one.Mute()
+		made, err := one.Service().CreateInstance(t.Context(), &nstancev1.CreateInstanceRequest{Group: "web"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := made.GetInstance().GetId()
+		h := listen(t.Context(), t, w.Set)
+		h.take()
+		if w.Set.Instance("one", id) != nil || !state(t, w, "one").Synced || w.Set.Missing("one", "web", id) {
+			t.Error("it is known, or counts as missing")
+		}
+		if got := h.take(); !slices.Contains(got, "instance/one/web") || w.Set.Instance("one", id) == nil || w.Set.Missing("one", "web", id) {
+			t.Errorf("after the question: events %v", got)
+		}
+
+		const never = "knd01h455vb4pex5vsknk084sn02q"
+		for n := range 3 {
+			if missing := w.Set.Missing("one", "web", never); missing != (n > 0) {
+				t.Errorf("what there never was, asked for time %d: %v", n, missing)
+			}
+			if got := h.take(); slices.Contains(got, "instance/one/web") != (n == 0) {
+				t.Errorf("events %v at time %d", got, n)
+			}
+		}
+		if calls := len(one.Calls("GetInstanceStatus")); calls != 2 {
+			t.Errorf("%d questions", calls)
+		}
+	}, "one")
+}
+
+// TestNothingIsMissingWhereNobodyAnswers: it is asked for again until there is an answer.
+func TestNothingIsMissingWhereNobodyAnswers(t *testing.T) {
+	simulated(t, func(t *testing.T, w *shardstest.World) {
+		const never = "knd01h455vb4pex5vsknk084sn02q"
+		one := w.Shard("one")
+		one.Fail("GetInstanceStatus", status.Error(codes.Internal, "not now"), -1)
+		for range 3 {
+			if w.Set.Missing("one", "web", never) || w.Set.Missing("other", "web", never) || w.Set.Missing("one", "web", "") {
+				t.Error("it counts as missing")
+			}
+			soon()
+		}
+		one.Fail("GetInstanceStatus", nil, 0)
+		soon()
+		soon()
+		if !w.Set.Missing("one", "web", never) {
+			t.Error("it was not asked for again")
+		}
+	}, "one")
+}
