@@ -88,11 +88,18 @@ func rooms() map[string][]string {
 
 		// The operator's rooms know one another only downwards: one reconciler none of
 		// the others, and all of them the shards through interfaces of their own.
-		"pkg/operator/planetest": {"pkg/api/v1beta1"},
-		"pkg/operator/shards":    {"pkg/client", "pkg/retry", proto},
+		"pkg/operator/planetest":   {"pkg/api/v1beta1"},
+		"pkg/operator/settings":    {"pkg/client", "pkg/fleet", "pkg/rpc"},
+		"pkg/operator/shards":      {"pkg/client", "pkg/retry", proto},
+		"pkg/operator/secretstore": {"pkg/identity", "pkg/pki"},
 		"pkg/operator/shards/shardstest": {
 			"pkg/client", "pkg/fleet", "pkg/operator/shards", "pkg/pki", "pkg/rpc", proto,
 		},
+
+		"pkg/operator/registration": {
+			"pkg/client", "pkg/identity", "pkg/operator/secretstore", "pkg/pki", "pkg/retry", "pkg/rpc", proto,
+		},
+		"pkg/operator/registration/registrationtest": {"pkg/pki", "pkg/rpc", proto},
 
 		"cmd/nstance-server": {"pkg/garbage", "pkg/server"},
 		"cmd/nstance-agent":  {"pkg/agent", "pkg/retry", "pkg/rpc"},

@@ -1,0 +1,2 @@
+// Package registration gets the operator its certificate, and keeps it renewed.
+package registration
