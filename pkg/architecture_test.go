@@ -89,9 +89,12 @@ func rooms() map[string][]string {
 		// The operator's rooms know one another only downwards: one reconciler none of
 		// the others, and all of them the shards through interfaces of their own.
 		"pkg/operator/planetest":   {"pkg/api/v1beta1"},
+		"pkg/operator/spread":      {},
 		"pkg/operator/settings":    {"pkg/client", "pkg/fleet", "pkg/rpc"},
+		"pkg/operator/capi":        {},
 		"pkg/operator/shards":      {"pkg/client", "pkg/retry", proto},
 		"pkg/operator/secretstore": {"pkg/identity", "pkg/pki"},
+		"pkg/operator/workload":    {"pkg/operator/capi", "pkg/retry"},
 		"pkg/operator/shards/shardstest": {
 			"pkg/client", "pkg/fleet", "pkg/operator/shards", "pkg/pki", "pkg/rpc", proto,
 		},
