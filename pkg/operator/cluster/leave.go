@@ -1,0 +1,59 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nstance/nstance/pkg/api/v1beta1"
+)
+
+// letGo is for a Cluster that somebody deletes, or has deleted. The way to its API
+// server stays, and goes on to work, as long as anybody may need it.
+func (r *Reconciler) letGo(ctx context.Context, s *state) (ctrl.Result, error) {
+	needed, err := r.needed(ctx, s)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if needed {
+		if s.secret == nil {
+			return ctrl.Result{}, nil
+		}
+		wait, err := r.kubeconfig(ctx, s)
+		return ctrl.Result{RequeueAfter: wait}, err
+	}
+	if s.secret != nil && r.Endpoint == "" {
+		if err := r.Client.Delete(ctx, s.secret); client.IgnoreNotFound(err) != nil {
+			return ctrl.Result{}, fmt.Errorf("delete Secret %s: %w", s.secret.Name, err)
+		}
+	}
+	if s.infra != nil && !s.infra.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, r.release(ctx, s.infra)
+	}
+	if s.cluster == nil && !r.told {
+		r.told = true
+		ctrl.LoggerFrom(ctx).Info("the Cluster was deleted: it is made again when the operator starts anew, and not before", "cluster", r.Name)
+	}
+	return ctrl.Result{}, nil
+}
+
+// needed reports whether somebody may still need the way to the API server: Cluster
+// API deletes the infrastructure after the machines.
+func (r *Reconciler) needed(ctx context.Context, s *state) (bool, error) {
+	if s.cluster != nil && (s.infra == nil || s.infra.DeletionTimestamp.IsZero()) {
+		return true, nil
+	}
+	of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: r.Name}}
+	var pools v1beta1.NstanceMachinePoolList
+	if err := r.Client.List(ctx, &pools, of...); err != nil {
+		return false, fmt.Errorf("list pools: %w", err)
+	}
+	var machines v1beta1.NstanceMachineList
+	if err := r.Client.List(ctx, &machines, of...); err != nil {
+		return false, fmt.Errorf("list machines: %w", err)
+	}
+	return len(pools.Items)+len(machines.Items) > 0, nil
+}
