@@ -96,6 +96,7 @@ func rooms() map[string][]string {
 		"pkg/operator/secretstore": {"pkg/identity", "pkg/pki"},
 		"pkg/operator/workload":    {"pkg/operator/capi", "pkg/retry"},
 		"pkg/operator/cluster":     {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards"},
+		"pkg/operator/bootstrap":   {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", proto},
 		"pkg/operator/shards/shardstest": {
 			"pkg/client", "pkg/fleet", "pkg/operator/shards", "pkg/pki", "pkg/rpc", proto,
 		},
