@@ -97,6 +97,9 @@ func rooms() map[string][]string {
 		"pkg/operator/workload":    {"pkg/operator/capi", "pkg/retry"},
 		"pkg/operator/cluster":     {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards"},
 		"pkg/operator/bootstrap":   {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", proto},
+		"pkg/operator/pool": {
+			"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", "pkg/operator/spread", "pkg/operator/workload", proto,
+		},
 		"pkg/operator/shards/shardstest": {
 			"pkg/client", "pkg/fleet", "pkg/operator/shards", "pkg/pki", "pkg/rpc", proto,
 		},

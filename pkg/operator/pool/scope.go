@@ -1,0 +1,153 @@
+package pool
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nstance/nstance/pkg/api/v1beta1"
+	"github.com/nstance/nstance/pkg/operator/capi"
+	"github.com/nstance/nstance/pkg/operator/shards"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// scope is what one pass sees of a pool.
+type scope struct {
+	pool   *v1beta1.NstanceMachinePool
+	owner  *clusterv1.MachinePool // nil: nobody has taken the pool yet
+	paused bool
+	// places are spec.shards in their order, then the others that have a part still.
+	places []place
+	// infra are the NstanceMachines of the pool's instances, by name.
+	infra map[string]*v1beta1.NstanceMachine
+	// listed: spec.providerIDList is as it is to be.
+	listed bool
+	// again is when to look again by itself.
+	again ctrl.Result
+}
+
+// place is a pool's part on one shard, if there is one.
+type place struct {
+	shard    string
+	listed   bool // in spec.shards
+	selected bool // listed, and no failure domains leave it out
+	state    shards.State
+	silent   bool                       // it has not answered for a while
+	group    *v1beta1.NstanceShardGroup // nil: there is none
+	foreign  bool                       // the NstanceShardGroup is another pool's
+	told     *nstancev1.GroupStatus     // nil: the shard tells of none
+}
+
+// ours: the group on the shard is this pool's.
+func (p *place) ours() bool { return p.group != nil && !p.foreign }
+
+// read collects what there is: parts and sizes through the reader, all else from the
+// cache.
+func (r *Reconciler) read(ctx context.Context, from client.Reader, key client.ObjectKey) (*scope, error) {
+	s := &scope{pool: &v1beta1.NstanceMachinePool{}}
+	if err := from.Get(ctx, key, s.pool); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.owner, err = capi.OwnerMachinePool(ctx, from, s.pool); err != nil {
+		return nil, fmt.Errorf("read the MachinePool: %w", err)
+	}
+	labelled := metav1.Object(s.pool)
+	if labelled.GetLabels()[clusterv1.ClusterNameLabel] == "" && s.owner != nil {
+		labelled = s.owner
+	}
+	cluster, err := capi.Cluster(ctx, r.Client, labelled)
+	if err != nil {
+		return nil, fmt.Errorf("read the Cluster: %w", err)
+	}
+	s.paused = capi.Paused(cluster, s.pool)
+	if s.infra, err = r.infraMachines(ctx, r.Client, s); err != nil {
+		return nil, err
+	}
+	return s, r.readPlaces(ctx, from, s)
+}
+
+func (r *Reconciler) readPlaces(ctx context.Context, from client.Reader, s *scope) error {
+	group := string(s.pool.Spec.Group)
+	for _, shard := range s.pool.Spec.Shards {
+		g := &v1beta1.NstanceShardGroup{}
+		err := from.Get(ctx, client.ObjectKey{Namespace: s.pool.Namespace, Name: capi.ShardGroupName(group, string(shard))}, g)
+		if apierrors.IsNotFound(err) {
+			g = nil
+		} else if err != nil {
+			return fmt.Errorf("read the group on shard %s: %w", shard, err)
+		}
+		s.places = append(s.places, place{shard: string(shard), listed: true, group: g})
+	}
+	var all v1beta1.NstanceShardGroupList
+	if err := from.List(ctx, &all, client.InNamespace(s.pool.Namespace), client.MatchingLabels{v1beta1.LabelGroup: group}); err != nil {
+		return fmt.Errorf("list the group's shards: %w", err)
+	}
+	slices.SortFunc(all.Items, func(a, b v1beta1.NstanceShardGroup) int { return cmpNames(a.Name, b.Name) })
+	for i := range all.Items {
+		g := &all.Items[i]
+		if !slices.Contains(s.pool.Spec.Shards, g.Spec.Shard) && metav1.IsControlledBy(g, s.pool) {
+			s.places = append(s.places, place{shard: string(g.Spec.Shard), group: g})
+		}
+	}
+	for i := range s.places {
+		r.look(s, &s.places[i])
+	}
+	return nil
+}
+
+// look adds what the shard says.
+func (r *Reconciler) look(s *scope, p *place) {
+	p.selected = p.listed && (s.owner == nil || len(s.owner.Spec.FailureDomains) == 0 ||
+		slices.Contains(s.owner.Spec.FailureDomains, p.shard))
+	var configured bool
+	var left time.Duration
+	p.state, configured = r.Shards.State(p.shard)
+	p.silent, left = p.state.Silent(r.Now())
+	p.silent = p.silent || !configured
+	if left > 0 {
+		s.again = sooner(s.again, ctrl.Result{RequeueAfter: left}) // to say that it is silent
+	}
+	p.told = r.Shards.Group(p.shard, string(s.pool.Spec.Group))
+	if p.group != nil {
+		by := metav1.GetControllerOf(p.group)
+		p.foreign = by != nil && by.UID != s.pool.UID
+	}
+}
+
+// labels are those by which Cluster API's core finds what belongs to a pool's machines.
+func labels(owner *clusterv1.MachinePool) map[string]string {
+	return map[string]string{
+		clusterv1.ClusterNameLabel:     owner.Spec.ClusterName,
+		clusterv1.MachinePoolNameLabel: labelValue(owner.Name),
+	}
+}
+
+// labelValue is a name as core writes it into a label: itself, or a hash of a name
+// that is not fit for one.
+func labelValue(name string) string {
+	if len(validation.IsValidLabelValue(name)) == 0 {
+		return name
+	}
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return "hash_" + base64.RawURLEncoding.EncodeToString(h.Sum(nil)) + "_z"
+}
+
+// deref is what p points to, or else another value.
+func deref[T any](p *T, or T) T {
+	if p == nil {
+		return or
+	}
+	return *p
+}
