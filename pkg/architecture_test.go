@@ -100,6 +100,7 @@ func rooms() map[string][]string {
 		"pkg/operator/pool": {
 			"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", "pkg/operator/spread", "pkg/operator/workload", proto,
 		},
+		"pkg/operator/shardgroup": {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", proto},
 		"pkg/operator/shards/shardstest": {
 			"pkg/client", "pkg/fleet", "pkg/operator/shards", "pkg/pki", "pkg/rpc", proto,
 		},

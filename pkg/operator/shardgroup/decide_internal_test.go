@@ -1,0 +1,161 @@
+package shardgroup
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nstance/nstance/pkg/api/v1beta1"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+const (
+	idA = "knd01hf7yat00e00r0000000000g0"
+	idB = "knd01hf7yat00e00r0000000000g2"
+)
+
+func vars(pairs ...string) v1beta1.Vars {
+	out := v1beta1.Vars{}
+	for n := 0; n < len(pairs); n += 2 {
+		out[pairs[n]] = apiextensionsv1.JSON{Raw: []byte(pairs[n+1])}
+	}
+	return out
+}
+
+func structOf(tb testing.TB, v map[string]any) *structpb.Struct {
+	tb.Helper()
+	s, err := structpb.NewStruct(v)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+func removed(g *nstancev1.GroupStatus) *nstancev1.GroupStatus {
+	g.Conditions = append(g.Conditions, &nstancev1.Condition{Type: "Removed", Status: true, Reason: "GroupDeleted"})
+	return g
+}
+
+// TestDecide: only what is wanted and differs is asked for, on condition of what was
+// seen.
+func TestDecide(t *testing.T) {
+	group := func() *nstancev1.GroupStatus {
+		return &nstancev1.GroupStatus{
+			Key: "web", Etag: "e1", Size: 3, Template: "knd", InstanceType: "small", SubnetPool: "workers", MaxSurge: "1",
+			Vars: structOf(t, map[string]any{"a": 1, "b": map[string]any{"c": 2, "d": 3}}),
+		}
+	}
+	surge := func(s intstr.IntOrString) v1beta1.Rotation { return v1beta1.Rotation{MaxSurge: &s} }
+	all := v1beta1.NstanceShardGroupSpec{
+		Size: new(int32(3)), Template: "knd", InstanceType: "small", SubnetPool: "workers", Rotation: surge(intstr.FromString("1")),
+	}
+	anew := &nstancev1.UpsertGroupRequest{
+		IfEtag: new(""), Size: new(int32(3)), Template: new("knd"), InstanceType: new("small"), SubnetPool: new("workers"), MaxSurge: new("1"),
+	}
+	with := func(edit func(*nstancev1.UpsertGroupRequest)) *nstancev1.UpsertGroupRequest {
+		r := &nstancev1.UpsertGroupRequest{IfEtag: new("e1")}
+		edit(r)
+		return r
+	}
+	for name, c := range map[string]struct {
+		spec v1beta1.NstanceShardGroupSpec
+		have known
+		want *nstancev1.UpsertGroupRequest
+	}{
+		"nothing differs":             {all, known{group: group()}, nil},
+		"what is unset is left alone": {v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: group()}, nil},
+		"size": {v1beta1.NstanceShardGroupSpec{Size: new(int32(0))}, known{group: group(), taken: true},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.Size = new(int32(0)) })},
+		"template and pool": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Template: "big", SubnetPool: "others"}, known{group: group()},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.Template, r.SubnetPool = new("big"), new("others") }),
+		},
+		"a share": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Rotation: surge(intstr.FromString("5%"))}, known{group: group()},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.MaxSurge = new("5%") }),
+		},
+		"a count": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Rotation: surge(intstr.FromInt32(1))}, known{group: group()}, nil,
+		},
+		"a surge that is wanted no more": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: group(), surge: true},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.MaxSurge = new("") }),
+		},
+		"no group yet":        {all, known{}, anew},
+		"one that is emptied": {all, known{group: &nstancev1.GroupStatus{Key: "web", Template: "knd", MaxSurge: "1"}}, anew},
+		"one that is being deleted": {all, known{group: removed(group())}, with(func(r *nstancev1.UpsertGroupRequest) {
+			proto.Merge(r, anew)
+			r.IfEtag = new("e1")
+		})},
+		"who leaves": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Remove: []v1beta1.InstanceID{idA, idB}},
+			known{group: group(), gone: func(id string) bool { return id == idA }},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.Size, r.Remove = new(int32(3)), []string{idB} }),
+		},
+		"who leaves was asked for": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Remove: []v1beta1.InstanceID{idB}}, known{group: group(), taken: true}, nil,
+		},
+		"who leaves has left": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Remove: []v1beta1.InstanceID{idA}},
+			known{group: group(), gone: func(string) bool { return true }}, nil,
+		},
+		"who leaves, of another size": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(2)), Remove: []v1beta1.InstanceID{idB}}, known{group: group(), taken: true},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.Size, r.Remove = new(int32(2)), []string{idB} }),
+		},
+		"vars that differ": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Vars: vars("a", "2")}, known{group: group(), vars: digest(vars("a", "1"))},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.Vars = structOf(t, map[string]any{"a": 2}) }),
+		},
+		"vars that are there": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Vars: vars("b", `{"d": 3.0}`)},
+			known{group: group(), vars: digest(vars("b", `{"d":3}`))}, nil,
+		},
+		"vars that somebody changed": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Vars: vars("b", `{"d": 4}`)},
+			known{group: group(), vars: digest(vars("b", `{"d":4}`))},
+			with(func(r *nstancev1.UpsertGroupRequest) {
+				r.Vars = structOf(t, map[string]any{"b": map[string]any{"d": 4}})
+			}),
+		},
+		"fewer vars": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Vars: vars("a", "1")},
+			known{group: group(), vars: digest(vars("a", "1", "b", `{"c": 2}`))},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.Vars = structOf(t, map[string]any{"a": 1}) }),
+		},
+		"no vars any more": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: group(), vars: digest(vars("a", "1"))},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.Vars = &structpb.Struct{} }),
+		},
+		"no vars, as before": {v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: group(), vars: digest(nil)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.spec.Group = "web"
+			if c.want != nil {
+				c.want.Key = "web"
+			}
+			if c.have.gone == nil {
+				c.have.gone = func(string) bool { return false }
+			}
+			got, err := decide(&c.spec, c.have)
+			if err != nil || !proto.Equal(got, c.want) {
+				t.Errorf("%v, %v; want %v", got, err, c.want)
+			}
+		})
+	}
+}
+
+// TestDecideRefuses what can't be sent.
+func TestDecideRefuses(t *testing.T) {
+	for _, spec := range []v1beta1.NstanceShardGroupSpec{
+		{Group: "web"},
+		{Group: "web", Size: new(int32(1)), Vars: vars("a", `{`)},
+	} {
+		if r, err := decide(&spec, known{}); err == nil {
+			t.Errorf("%+v gives %v", spec, r)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package shardgroup
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/nstance/nstance/pkg/api/v1beta1"
+	"github.com/nstance/nstance/pkg/operator/shards"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// view is what is known of an object's shard and group.
+type view struct {
+	shard      string
+	state      shards.State
+	configured bool
+	group      *nstancev1.GroupStatus
+	last       last
+	now        time.Time
+	wait       *ctrl.Result // set: too little is known to say or do anything
+
+	invalid problem // why the group can't become as it is wanted
+	settled bool    // nothing differs from what is wanted
+	leaving bool    // it is being deleted
+}
+
+// problem is a condition's reason and message; the zero value is none.
+type problem struct{ reason, message string }
+
+// heard reports whether the shard answers.
+func (v view) heard() bool { return v.configured && v.state.Reachable }
+
+// problem is what became of the last call, if that is a problem that lasts.
+func (l last) problem() problem {
+	if text := l.refusal(); text != "" {
+		return problem{"Refused", text}
+	}
+	if l.err == nil && !l.deletes {
+		return problem{"NotShown", "the shard accepted what is wanted, and does not show it: it may be of another version"}
+	}
+	return problem{}
+}
+
+// pausedStatus is the status of an object that is paused: as it was, but for that.
+func pausedStatus(o *v1beta1.NstanceShardGroup) v1beta1.NstanceShardGroupStatus {
+	s := *o.Status.DeepCopy()
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: v1beta1.ConditionPaused, Status: metav1.ConditionTrue,
+		Reason: "Paused", ObservedGeneration: o.Generation, Message: "the object, or its Cluster, is paused: nothing is changed"})
+	return s
+}
+
+// status is what an object shows of a view. It differs from what it showed before only
+// if there is something new.
+func (v view) status(o *v1beta1.NstanceShardGroup) v1beta1.NstanceShardGroupStatus {
+	s := *o.Status.DeepCopy()
+	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
+		was := meta.FindStatusCondition(s.Conditions, kind)
+		if was != nil && was.Reason == reason && withoutIDs(was.Message) == withoutIDs(message) {
+			message = was.Message
+		}
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(v.now),
+		})
+	}
+	set(v1beta1.ConditionPaused, metav1.ConditionFalse, "NotPaused", "")
+	switch {
+	case !v.configured:
+		text := fmt.Sprintf("the operator's config has no shard %s", v.shard)
+		set(v1beta1.ConditionShardReachable, metav1.ConditionFalse, "ShardNotConfigured", text)
+		set(v1beta1.ConditionReady, metav1.ConditionUnknown, "ShardNotConfigured", text)
+		return s
+	case !v.state.Reachable:
+		text := fmt.Sprintf("shard %s does not answer", v.shard)
+		set(v1beta1.ConditionShardReachable, metav1.ConditionFalse, "ShardUnreachable", text)
+		set(v1beta1.ConditionReady, metav1.ConditionUnknown, "ShardUnreachable", text)
+		return s
+	}
+	set(v1beta1.ConditionShardReachable, metav1.ConditionTrue, "Reachable", "")
+	if v.settled {
+		s.ObservedGeneration = o.Generation
+	}
+	v.numbers(&s)
+	invalid, failing := v.configProblem(), v.failing()
+	set(verdict(v1beta1.ConditionConfigValid, invalid, metav1.ConditionFalse, "Valid"))
+	set(verdict(v1beta1.ConditionCreatesFailing, failing, metav1.ConditionTrue, "NotFailing"))
+	set(verdict(v1beta1.ConditionReady, v.unready(invalid, failing), metav1.ConditionFalse, "Ready"))
+	if !equality.Semantic.DeepEqual(s, o.Status) { // the time alone is no news
+		s.LastSyncTime = new(metav1.NewTime(v.now))
+	}
+	return s
+}
+
+// verdict is a condition with the status bad if there is a problem, and the opposite
+// with the reason fine if there is none.
+func verdict(kind string, p problem, bad metav1.ConditionStatus, fine string) (string, metav1.ConditionStatus, string, string) {
+	if p.reason != "" {
+		return kind, bad, p.reason, p.message
+	}
+	if bad == metav1.ConditionFalse {
+		return kind, metav1.ConditionTrue, fine, ""
+	}
+	return kind, metav1.ConditionFalse, fine, ""
+}
+
+// numbers shows the group as the shard has it.
+func (v view) numbers(s *v1beta1.NstanceShardGroupStatus) {
+	g := v.group
+	config := v1beta1.ShardGroupConfig{}
+	if s.IsStatic, s.ActualSize, s.UpToDateSize = nil, new(g.GetActualSize()), new(g.GetUpToDateSize()); g != nil {
+		s.IsStatic = new(g.GetIsStatic())
+		config = v1beta1.ShardGroupConfig{
+			Template: g.GetTemplate(), SubnetPool: g.GetSubnetPool(), InstanceType: g.GetInstanceType(), Vars: fromStruct(g.GetVars()),
+			Size: new(g.GetSize()), ETag: g.GetEtag(),
+		}
+		if g.GetIsStatic() {
+			config.StaticSize = new(g.GetStaticSize())
+		}
+	}
+	if sameVars(config.Vars, s.Config.Vars) {
+		config.Vars = s.Config.Vars
+	}
+	s.Config = config
+}
+
+// configProblem is why the group is not, or can't be, as it is wanted.
+func (v view) configProblem() problem {
+	if v.invalid.reason != "" {
+		return v.invalid
+	}
+	if c := condition(v.group, "Disabled"); c != nil {
+		return problem{reason(c), c.GetMessage()}
+	}
+	return problem{}
+}
+
+// failing is why the shard's creates for the group fail. How many failed, and when the
+// next is due, goes on changing, so it is left out.
+func (v view) failing() problem {
+	c := condition(v.group, v1beta1.ConditionCreatesFailing)
+	if c == nil {
+		return problem{}
+	}
+	text := c.GetMessage()
+	if at := strings.LastIndex(text, " ("); at > 0 {
+		text = text[:at]
+	}
+	return problem{reason(c), text}
+}
+
+// unready is why the group has not all its instances; the first thing that is in the way.
+func (v view) unready(invalid, failing problem) problem {
+	g := v.group
+	switch degraded := condition(g, "Degraded"); {
+	case v.leaving:
+		return problem{"Deleting", "the group is being emptied"}
+	case invalid.reason != "":
+		return invalid
+	case !v.settled:
+		return problem{"NotSynced", "the shard has not taken what is wanted yet"}
+	case g.GetActualSize() == g.GetSize() && g.GetUpToDateSize() == g.GetActualSize():
+		return problem{}
+	case failing.reason != "":
+		return failing
+	case degraded != nil:
+		return problem{reason(degraded), degraded.GetMessage()}
+	case g.GetActualSize() != g.GetSize():
+		return problem{"NotAtSize", fmt.Sprintf("%d of %d instances run", g.GetActualSize(), g.GetSize())}
+	default:
+		return problem{"Rotating", fmt.Sprintf("%d of %d instances are up to date", g.GetUpToDateSize(), g.GetActualSize())}
+	}
+}
+
+// conditionReason is what Kubernetes takes for a condition's reason.
+var conditionReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
+
+// reason is a condition's, or what kind of condition it is.
+func reason(c *nstancev1.Condition) string {
+	if !conditionReason.MatchString(c.GetReason()) {
+		return c.GetType()
+	}
+	return c.GetReason()
+}
+
+// instanceID finds the ids of instances, of which each failed attempt has another one.
+var instanceID = regexp.MustCompile(`\b[a-z]{3}[0-9a-hjkmnp-tv-z]{26}\b`)
+
+func withoutIDs(text string) string { return instanceID.ReplaceAllString(text, "") }
