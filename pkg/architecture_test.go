@@ -101,6 +101,7 @@ func rooms() map[string][]string {
 			"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", "pkg/operator/spread", "pkg/operator/workload", proto,
 		},
 		"pkg/operator/shardgroup": {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", proto},
+		"pkg/operator/machine":    {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", "pkg/operator/workload", proto},
 		"pkg/operator/shards/shardstest": {
 			"pkg/client", "pkg/fleet", "pkg/operator/shards", "pkg/pki", "pkg/rpc", proto,
 		},
