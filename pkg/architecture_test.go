@@ -102,6 +102,7 @@ func rooms() map[string][]string {
 		},
 		"pkg/operator/shardgroup": {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", proto},
 		"pkg/operator/machine":    {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", "pkg/operator/workload", proto},
+		"pkg/operator/ondemand":   {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/workload"},
 		"pkg/operator/shards/shardstest": {
 			"pkg/client", "pkg/fleet", "pkg/operator/shards", "pkg/pki", "pkg/rpc", proto,
 		},
