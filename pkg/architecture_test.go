@@ -95,6 +95,7 @@ func rooms() map[string][]string {
 		"pkg/operator/shards":      {"pkg/client", "pkg/retry", proto},
 		"pkg/operator/secretstore": {"pkg/identity", "pkg/pki"},
 		"pkg/operator/workload":    {"pkg/operator/capi", "pkg/retry"},
+		"pkg/operator/drain":       {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", "pkg/operator/workload", proto},
 		"pkg/operator/cluster":     {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards"},
 		"pkg/operator/bootstrap":   {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", proto},
 		"pkg/operator/pool": {
@@ -156,6 +157,7 @@ func libraries() map[string][]string {
 		"k8s.io/client-go":               kubernetes,
 		"sigs.k8s.io/cluster-api/api":    kubernetes,
 		"sigs.k8s.io/controller-runtime": kubernetes,
+		"k8s.io/kubectl":                 {"pkg/operator/drain"},
 
 		"google.golang.org/genproto/googleapis/rpc": {"pkg/rpc"},
 		"github.com/docker/docker":                  {"pkg/provider/docker"},
