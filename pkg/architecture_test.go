@@ -95,6 +95,7 @@ func rooms() map[string][]string {
 		"pkg/operator/shards":      {"pkg/client", "pkg/retry", proto},
 		"pkg/operator/secretstore": {"pkg/identity", "pkg/pki"},
 		"pkg/operator/workload":    {"pkg/operator/capi", "pkg/retry"},
+		"pkg/operator/problems":    {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", proto},
 		"pkg/operator/drain":       {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", "pkg/operator/workload", proto},
 		"pkg/operator/cluster":     {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards"},
 		"pkg/operator/bootstrap":   {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", proto},
