@@ -7,7 +7,7 @@ SHELL := /bin/sh
 GO ?= go
 export CGO_ENABLED ?= 0
 
-BINARIES := nstance-server nstance-agent nstance-admin
+BINARIES := nstance-server nstance-agent nstance-admin nstance-operator
 DEV_BINARIES := dev dev-s3
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)

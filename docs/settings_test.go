@@ -146,7 +146,7 @@ func TestFlags(t *testing.T) {
 	flag := regexp.MustCompile(`(?:String|Bool|Duration|Int32|StringSlice)(?:Var)?P?\((?:&[A-Za-z.]+, )?"([a-z][a-z-]+)"`)
 	for page, sources := range map[string]string{
 		"server.md": "cmd/nstance-server/*.go", "agent.md": "cmd/nstance-agent/*.go", "admin.md": "pkg/admin/cli/*.go",
-		"development.md": "cmd/dev/*.go",
+		"development.md": "cmd/dev/*.go", "operator.md": "pkg/operator/settings/*.go",
 		"dev-k8s.md": "cmd/dev-k8s/*.go",
 	} {
 		text, names := readPage(t, page), matches(t, sources, flag)
@@ -167,10 +167,11 @@ func TestEnvironment(t *testing.T) {
 		files, prefix string
 		pattern       *regexp.Regexp
 	}{
-		"agent.md":   {"pkg/agent/env.go", "", regexp.MustCompile(`"(NSTANCE_[A-Z0-9_]+)"`)},
-		"server.md":  {"cmd/nstance-server/*.go", "", regexp.MustCompile(`"(NSTANCE_[A-Z0-9_]+)"`)},
-		"storage.md": {"pkg/object/s3/config.go", "", regexp.MustCompile(`"(AWS_[A-Z0-9_]+)"`)},
-		"admin.md":   {"pkg/admin/cli/*.go", "NSTANCE_ADMIN_", regexp.MustCompile(`a\.[a-zA-Z]+\("([A-Z][A-Z_]+)"`)},
+		"agent.md":    {"pkg/agent/env.go", "", regexp.MustCompile(`"(NSTANCE_[A-Z0-9_]+)"`)},
+		"operator.md": {"pkg/operator/settings/settings.go", "", regexp.MustCompile(`"(NSTANCE_[A-Z0-9_]+)"`)},
+		"server.md":   {"cmd/nstance-server/*.go", "", regexp.MustCompile(`"(NSTANCE_[A-Z0-9_]+)"`)},
+		"storage.md":  {"pkg/object/s3/config.go", "", regexp.MustCompile(`"(AWS_[A-Z0-9_]+)"`)},
+		"admin.md":    {"pkg/admin/cli/*.go", "NSTANCE_ADMIN_", regexp.MustCompile(`a\.[a-zA-Z]+\("([A-Z][A-Z_]+)"`)},
 	} {
 		text, names := readPage(t, page), matches(t, source.files, source.pattern)
 		if len(names) == 0 {

@@ -114,11 +114,20 @@ func rooms() map[string][]string {
 		},
 		"pkg/operator/registration/registrationtest": {"pkg/pki", "pkg/rpc", proto},
 
-		"cmd/nstance-server": {"pkg/garbage", "pkg/server"},
-		"cmd/nstance-agent":  {"pkg/agent", "pkg/retry", "pkg/rpc"},
-		"cmd/nstance-admin":  {"pkg/admin/cli"},
-		"cmd/dev":            {"pkg/dev/stack"},
-		"cmd/dev-s3":         {"pkg/dev/s3"},
+		// The only importer of the reconcilers: all of them are in one list.
+		"pkg/operator": {
+			"pkg/api/v1beta1", "pkg/client", "pkg/identity", "pkg/operator/bootstrap", "pkg/operator/capi", "pkg/operator/cluster",
+			"pkg/operator/drain", "pkg/operator/machine", "pkg/operator/ondemand", "pkg/operator/pool", "pkg/operator/problems",
+			"pkg/operator/registration", "pkg/operator/secretstore", "pkg/operator/settings", "pkg/operator/shardgroup", "pkg/operator/shards",
+			"pkg/operator/workload",
+		},
+
+		"cmd/nstance-server":   {"pkg/garbage", "pkg/server"},
+		"cmd/nstance-agent":    {"pkg/agent", "pkg/retry", "pkg/rpc"},
+		"cmd/nstance-operator": {"pkg/garbage", "pkg/operator", "pkg/operator/settings"},
+		"cmd/nstance-admin":    {"pkg/admin/cli"},
+		"cmd/dev":              {"pkg/dev/stack"},
+		"cmd/dev-s3":           {"pkg/dev/s3"},
 	}
 	// What implements a port, and the port's contract as a test suite, know the
 	// port and what the port knows.
@@ -159,6 +168,8 @@ func libraries() map[string][]string {
 		"sigs.k8s.io/cluster-api/api":    kubernetes,
 		"sigs.k8s.io/controller-runtime": kubernetes,
 		"k8s.io/kubectl":                 {"pkg/operator/drain"},
+		"k8s.io/klog/v2":                 {"pkg/operator"}, // only to lead its lines into the log
+		"github.com/go-logr/logr":        {"pkg/operator"},
 
 		"google.golang.org/genproto/googleapis/rpc": {"pkg/rpc"},
 		"github.com/docker/docker":                  {"pkg/provider/docker"},

@@ -1,0 +1,48 @@
+// Command nstance-operator makes Nstance an infrastructure provider of Cluster API, for
+// one tenant of one cluster.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/nstance/nstance/pkg/garbage"
+	"github.com/nstance/nstance/pkg/operator"
+	"github.com/nstance/nstance/pkg/operator/settings"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	s, err := settings.Parse(args, settings.World{LookupEnv: os.LookupEnv, ReadFile: os.ReadFile, Output: stderr})
+	var flags *settings.FlagError
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.As(err, &flags):
+		return 2 // the reason has been told
+	case err != nil:
+		fmt.Fprintf(stderr, "nstance-operator: the settings are not valid:\n%v\n", err)
+		return 2
+	case s.ShowVersion:
+		fmt.Fprintln(stdout, "nstance-operator", version)
+		return 0
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	go garbage.Govern(ctx)
+	if err := operator.Process(ctx, s, version); err != nil {
+		fmt.Fprintln(stderr, "nstance-operator:", err)
+		return 1
+	}
+	return 0
+}

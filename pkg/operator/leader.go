@@ -1,0 +1,148 @@
+package operator
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nstance/nstance/pkg/client"
+	"github.com/nstance/nstance/pkg/identity"
+	"github.com/nstance/nstance/pkg/operator/registration"
+	"github.com/nstance/nstance/pkg/operator/secretstore"
+	"github.com/nstance/nstance/pkg/operator/settings"
+	"github.com/nstance/nstance/pkg/operator/shards"
+)
+
+var errNotRegistered = errors.New("the operator is not registered yet")
+
+// leader is the work of the one operator that is elected: it registers, holds the
+// connections to all shards, and keeps its certificate.
+type leader struct {
+	config Config
+	store  *secretstore.Store
+	client *client.Client
+	shards *shards.Set
+	log    *slog.Logger
+
+	file atomic.Pointer[settings.File]     // the one in force
+	id   atomic.Pointer[identity.Identity] // nil: there is none yet
+}
+
+func newLeader(c Config, log *slog.Logger) (*leader, error) {
+	// Identities are read past any cache: what is written depends on what was read.
+	direct, err := kube.New(c.REST, kube.Options{})
+	if err != nil {
+		return nil, err
+	}
+	l := &leader{config: c, log: log}
+	l.store = secretstore.New(secretstore.Config{
+		Client: direct, Namespace: c.Namespace, Holder: c.Host, Now: c.Now,
+		CAConfigMap: c.CAConfigMap, CertSecret: c.CertSecret, KeySecret: c.KeySecret, NonceSecret: c.NonceSecret,
+	})
+	l.client = client.New(client.Config{TLS: l.tls, UserAgent: c.userAgent(), Random: c.Random, Dialer: c.Dialer})
+	l.shards = shards.New(shards.Config{Client: l.client, Now: c.Now, Random: c.Random})
+	l.use(c.File)
+	return l, nil
+}
+
+// use has a configuration be in force. That a shard is there is known at once, so that
+// no controller takes one for gone that has just not been asked yet.
+func (l *leader) use(f settings.File) {
+	l.file.Store(&f)
+	l.shards.Configure(f.Operators())
+}
+
+func (l *leader) operators() []client.Shard { return l.file.Load().Operators() }
+
+// NeedLeaderElection has the manager start this when it is elected.
+func (l *leader) NeedLeaderElection() bool { return true }
+
+// Start is the leader's work until ctx ends. Its error ends the process.
+func (l *leader) Start(ctx context.Context) error {
+	defer l.client.Close()
+	id, err := registration.Open(ctx, l.registration())
+	if ctx.Err() != nil {
+		return nil // asked to stop
+	}
+	if err != nil {
+		return err
+	}
+	l.id.Store(id)
+	l.log.LogAttrs(ctx, slog.LevelInfo, "connecting to the shards", slog.String("operator", id.ID()),
+		slog.Any("shards", l.shards.Names()), slog.Time("certificate_expires", id.Certificate().NotAfter))
+	return together(ctx,
+		l.shards.Run,
+		func(ctx context.Context) error {
+			return registration.Keep(ctx, id, registration.KeepConfig{
+				Client: l.client, Shards: l.operators, Timeout: l.config.ShardTimeout,
+				Now: l.config.Now, Random: l.config.Random, Logger: l.log,
+			})
+		},
+	)
+}
+
+func (l *leader) registration() registration.Config {
+	c, f := l.config, l.file.Load()
+	asked := make([]client.Shard, 0, len(f.Shards))
+	for _, s := range f.Shards {
+		asked = append(asked, client.Shard{ID: s.ID, Addrs: s.Registration})
+	}
+	return registration.Config{
+		Store: l.store, Cluster: f.Cluster, Tenant: f.Tenant, Shards: asked, Timeout: c.ShardTimeout, UserAgent: c.userAgent(),
+		Now: c.Now, Random: c.Random, Entropy: c.Entropy, Dialer: c.Dialer, Logger: l.log,
+	}
+}
+
+// tls is for connections to shards. Controllers may ask before there is an identity.
+func (l *leader) tls(shard, host string) *tls.Config {
+	if id := l.id.Load(); id != nil {
+		return id.TLS(shard, host)
+	}
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		InsecureSkipVerify: true, // nothing is verified, because nothing is accepted
+		VerifyConnection:   func(tls.ConnectionState) error { return errNotRegistered },
+	}
+}
+
+// ready reports why this operator is of no use yet. One that waits to be elected is
+// ready for that.
+func (l *leader) ready(elected <-chan struct{}) error {
+	if l.id.Load() != nil {
+		return nil
+	}
+	select {
+	case <-elected:
+		return errNotRegistered
+	default:
+	}
+	if l.config.LeaderElect {
+		return nil
+	}
+	return errNotRegistered
+}
+
+// together runs tasks until all have ended. The first that fails ends the others, and
+// its error is returned.
+func together(ctx context.Context, tasks ...func(context.Context) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var all sync.WaitGroup
+	var first error
+	var once sync.Once
+	for _, task := range tasks {
+		all.Go(func() {
+			if err := task(ctx); err != nil {
+				once.Do(func() { first = err })
+				stop(err)
+			}
+		})
+	}
+	all.Wait()
+	return first
+}
