@@ -14,6 +14,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 
 BUF := $(GO) tool -modfile=.ci/tools/buf.mod buf
 CONTROLLER_GEN := $(GO) tool -modfile=.ci/tools/controller-gen.mod controller-gen
+KUSTOMIZE := $(GO) tool -modfile=.ci/tools/kustomize.mod kustomize
 LINT := $(GO) tool -modfile=.ci/tools/golangci-lint.mod golangci-lint
 
 # The race detector needs a C compiler on most platforms. Without one the tests
@@ -102,9 +103,11 @@ generate: ## Regenerate the code generated from proto/
 	$(BUF) generate
 
 .PHONY: manifests
-manifests: ## Regenerate the schemas of the Kubernetes kinds in config/crd
+manifests: ## Regenerate the schemas of the Kubernetes kinds, the operator's rights, and what clusterctl installs (all in config)
 	$(CONTROLLER_GEN) object paths=./pkg/api/...
 	$(CONTROLLER_GEN) crd:crdVersions=v1 paths=./pkg/api/... output:crd:dir=config/crd/bases
+	$(CONTROLLER_GEN) rbac:roleName=nstance-operator paths=./pkg/operator/... output:rbac:dir=config/rbac
+	$(KUSTOMIZE) build config/default -o config/clusterctl/infrastructure-components.yaml
 
 .PHONY: testplane
 testplane: ## Build a real Kubernetes control plane for tests, once (about 8 minutes, 480 MB under ~/.cache)
