@@ -36,6 +36,11 @@ func command() *cobra.Command {
 		"docker or process; default: docker where an engine answers (DEV_PROVIDER)")
 	root.PersistentFlags().DurationVar(&f.Life, "client-certificate-life", 0,
 		"life of agents' certificates, to see them renew (0: the server's default)")
+	root.PersistentFlags().StringVar(&f.Kubeconfig, "kubeconfig", "",
+		"an API server that is to have a Node for each instance (empty: none)")
+	root.PersistentFlags().BoolVar(&f.Kubernetes, "kubernetes", false,
+		"run nstance-operator too, with an API server and Cluster API unless --kubeconfig names a cluster")
+	root.PersistentFlags().StringVar(&f.Repository, "repository", ".", "folder of the repository, for the control plane and the manifests")
 	root.PersistentFlags().BoolVar(&f.Standby, "standby", os.Getenv("DEV_STANDBY") == "1", "add a hot standby to dev-1 (DEV_STANDBY=1)")
 
 	sub := func(use, short string, args cobra.PositionalArgs, run func(ctx context.Context, args []string) error) {

@@ -15,10 +15,14 @@ import (
 )
 
 func providerOptions(cfg Config) map[string]any {
+	options := map[string]any{"dir": filepath.Join(cfg.Temp, "agents"), "agent": filepath.Join(cfg.Bin, "nstance-agent")}
 	if cfg.Provider == "docker" {
-		return map[string]any{"image": agentImage}
+		options = map[string]any{"image": agentImage}
 	}
-	return map[string]any{"dir": filepath.Join(cfg.Temp, "agents"), "agent": filepath.Join(cfg.Bin, "nstance-agent")}
+	if cfg.Kubeconfig != "" {
+		options["kubeconfig"] = cfg.Kubeconfig
+	}
+	return options
 }
 
 func openProvider(cfg Config, shard string) (provider.Provider, error) {

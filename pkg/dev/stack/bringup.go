@@ -28,12 +28,12 @@ func (s *Stack) bringUp(ctx context.Context) error {
 	if err := placeConfigs(s.cfg); err != nil {
 		return err
 	}
-	for _, c := range s.components[1:] {
+	for _, c := range s.components[1:s.shardCount] {
 		if err := c.start(ctx); err != nil {
 			return err
 		}
 	}
-	for _, c := range s.components[1:] {
+	for _, c := range s.components[1:s.shardCount] {
 		if err := s.waitHealthy(ctx, c); err != nil {
 			return err
 		}
@@ -88,17 +88,25 @@ type groupLine struct {
 	} `json:"conditions"`
 }
 
+// groups are those of every shard.
+func (s *Stack) groups(ctx context.Context) (all []groupLine, err error) {
+	out, err := s.admin(ctx, "group", "list", "--all-shards", "--output", "json")
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(out, &all); err != nil {
+		return nil, fmt.Errorf("group list: %w", err)
+	}
+	return all, nil
+}
+
 // waitAtSize waits until every group of every shard has as many running
 // instances as it wants.
 func (s *Stack) waitAtSize(ctx context.Context) error {
 	return poll(ctx, func() (bool, string) {
-		out, err := s.admin(ctx, "group", "list", "--all-shards", "--output", "json")
+		groups, err := s.groups(ctx)
 		if err != nil {
 			return false, err.Error()
-		}
-		var groups []groupLine
-		if err := json.Unmarshal(out, &groups); err != nil {
-			return false, "group list: " + err.Error()
 		}
 		var short []string
 		for _, g := range groups {
@@ -114,12 +122,6 @@ func (s *Stack) waitAtSize(ctx context.Context) error {
 }
 
 func (s *Stack) summary() string {
-	env := filepath.Join(s.cfg.Temp, "dev.env")
-	if wd, err := os.Getwd(); err == nil {
-		if rel, err := filepath.Rel(wd, env); err == nil {
-			env = rel
-		}
-	}
 	return fmt.Sprintf(`
 The development stack is up: every group is at size (agents: %s).
   object storage   http://%s/%s
@@ -127,5 +129,16 @@ The development stack is up: every group is at size (agents: %s).
   shard dev-2      http://127.0.0.1:9000/health
 Try:
   . %s && bin/nstance-admin group list
-`, s.cfg.Provider, storeAddr, bucket, env)
+`, s.cfg.Provider, storeAddr, bucket, s.envFile())
+}
+
+// envFile is dev.env, as a shell here reaches it.
+func (s *Stack) envFile() string {
+	env := filepath.Join(s.cfg.Temp, "dev.env")
+	if wd, err := os.Getwd(); err == nil {
+		if rel, err := filepath.Rel(wd, env); err == nil {
+			return rel
+		}
+	}
+	return env
 }

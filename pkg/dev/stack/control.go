@@ -14,10 +14,13 @@ import (
 
 // Report is what the control socket tells of the whole stack.
 type Report struct {
-	Ready      bool     `json:"ready"`
-	Failure    string   `json:"failure,omitempty"`
-	Supervisor int      `json:"supervisor"`
-	Provider   string   `json:"provider"`
+	Ready      bool   `json:"ready"`
+	Failure    string `json:"failure,omitempty"`
+	Supervisor int    `json:"supervisor"`
+	Provider   string `json:"provider"`
+	// Kubernetes is how far that is: starting, up, or why it is not; empty: it is not
+	// asked for.
+	Kubernetes string   `json:"kubernetes,omitempty"`
 	Components []Status `json:"components"`
 }
 
@@ -73,7 +76,7 @@ func (s *Stack) act(do func(context.Context, *component, syscall.Signal) error) 
 
 func (s *Stack) report(ctx context.Context) Report {
 	s.mu.Lock()
-	r := Report{Ready: s.ready, Failure: s.failure, Supervisor: os.Getpid(), Provider: s.cfg.Provider}
+	r := Report{Ready: s.ready, Failure: s.failure, Supervisor: os.Getpid(), Provider: s.cfg.Provider, Kubernetes: s.kubernetes}
 	s.mu.Unlock()
 	for _, c := range s.components {
 		r.Components = append(r.Components, c.status(ctx))

@@ -53,7 +53,11 @@ func adminEnv(cfg Config) []string {
 // writeEnv writes the file that a shell reads with `. temp/dev.env`.
 func writeEnv(cfg Config) error {
 	var b strings.Builder
-	for _, kv := range adminEnv(cfg) {
+	all := adminEnv(cfg)
+	if cfg.Kubernetes {
+		all = append(all, "KUBECONFIG="+cfg.Kubeconfig)
+	}
+	for _, kv := range all {
 		name, value, _ := strings.Cut(kv, "=")
 		fmt.Fprintf(&b, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
 	}

@@ -20,19 +20,31 @@ type Flags struct {
 	Provider string
 	Standby  bool
 	Life     time.Duration // of client certificates; 0: the server's default
+	// Kubeconfig is the way to an API server that is to have a Node for each instance;
+	// empty: none.
+	Kubeconfig string
+	Kubernetes bool   // the operator runs too, on an API server of the stack's own unless Kubeconfig names another
+	Repository string // whose control plane and manifests are used
 }
 
 func (f Flags) config(ctx context.Context, out io.Writer) (Config, error) {
 	cfg := Config{
 		Bin: f.Bin, Examples: f.Examples, Temp: f.Temp, Provider: f.Provider, Standby: f.Standby, Life: f.Life,
+		Kubeconfig: f.Kubeconfig, Kubernetes: f.Kubernetes, Repository: f.Repository,
 		Out: out, Logger: slog.New(slog.NewTextHandler(out, nil)),
 	}
-	for _, p := range []*string{&cfg.Bin, &cfg.Examples, &cfg.Temp} {
+	for _, p := range []*string{&cfg.Bin, &cfg.Examples, &cfg.Temp, &cfg.Kubeconfig, &cfg.Repository} {
+		if *p == "" {
+			continue
+		}
 		abs, err := filepath.Abs(*p)
 		if err != nil {
 			return Config{}, err
 		}
 		*p = abs
+	}
+	if cfg.Kubernetes && cfg.Kubeconfig == "" {
+		cfg.Kubeconfig = cfg.devKubeconfig()
 	}
 	switch cfg.Provider {
 	case "":

@@ -15,7 +15,8 @@ func checkPorts(ctx context.Context, components []*component) error {
 	for _, c := range components[1:] {
 		for i := 0; i+1 < len(c.spec.Args); i++ {
 			switch c.spec.Args[i] {
-			case "--health-addr", "--election-addr", "--registration-addr", "--operator-addr", "--agent-addr":
+			case "--health-addr", "--election-addr", "--registration-addr", "--operator-addr", "--agent-addr",
+				"--addr", "--health-probe-bind-address":
 				addrs = append(addrs, c.spec.Args[i+1])
 			}
 		}

@@ -1,6 +1,6 @@
 // Package stack runs the development stack on one machine: local object
-// storage, two shards (and a hot standby when asked), and through their servers
-// the agents of the example groups.
+// storage, two shards (and a hot standby when asked), through their servers the
+// agents of the example groups, and Kubernetes with the operator when asked.
 //
 // One process, the supervisor, starts everything, restarts what ends by itself,
 // prefixes the logs and stops it all. It must leave nothing behind, not even
@@ -31,10 +31,17 @@ type Config struct {
 	Provider string // docker | process
 	Standby  bool   // a hot standby for dev-1
 	// Life is that of client certificates; 0: the server's default.
-	Life   time.Duration
-	Host   string // the address agents dial
-	Out    io.Writer
-	Logger *slog.Logger
+	Life time.Duration
+	// Kubeconfig is the way to an API server that is to have a Node for each instance;
+	// empty: none.
+	Kubeconfig string
+	// Kubernetes: the operator runs too. Where Kubeconfig is the stack's own, so does an
+	// API server, and Cluster API's core.
+	Kubernetes bool
+	Repository string // whose control plane and manifests are used
+	Host       string // the address agents dial
+	Out        io.Writer
+	Logger     *slog.Logger
 }
 
 // stopGrace is how long a process may take to end before it is killed.
@@ -44,9 +51,11 @@ const stopGrace = 15 * time.Second
 type Stack struct {
 	cfg        Config
 	components []*component // in order of start
+	shardCount int          // how many of them are not of Kubernetes
 	mu         sync.Mutex
 	ready      bool
 	failure    string
+	kubernetes string // how far that is; empty: it is not asked for
 }
 
 // New lays out the stack without starting anything.
@@ -58,7 +67,9 @@ func New(cfg Config) (*Stack, error) {
 	}
 	s := &Stack{cfg: cfg}
 	var out sync.Mutex
-	for _, spec := range specs(cfg) {
+	all := specs(cfg)
+	s.shardCount = len(all)
+	for _, spec := range append(all, kubeSpecs(cfg)...) {
 		w, err := newLogWriter(&out, cfg.Out, filepath.Join(cfg.Temp, "logs", spec.Name+".log"))
 		if err != nil {
 			return nil, err
@@ -100,8 +111,11 @@ func (s *Stack) Run(ctx context.Context) error {
 	}
 	defer closeControl()
 
+	built := s.beginKubernetes(ctx)
 	err = s.bringUp(ctx)
+	var kubeErr error
 	if err == nil {
+		kubeErr = s.followKubernetes(ctx, built)
 		<-ctx.Done()
 	} else if ctx.Err() == nil {
 		s.fail(err)
@@ -110,7 +124,7 @@ func (s *Stack) Run(ctx context.Context) error {
 	}
 	s.stopAll(context.WithoutCancel(ctx))
 	if ctx.Err() != nil {
-		return nil
+		return kubeErr
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"net/http"
 	"strings"
@@ -31,6 +32,13 @@ func (c *component) status(ctx context.Context) Status {
 	return s
 }
 
+// probes is a client that believes whoever answers on this machine: nothing is told but
+// whether something does.
+func probes() *http.Client {
+	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // see above
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: insecure, DisableKeepAlives: true}}
+}
+
 // probe asks a health endpoint.
 func probe(ctx context.Context, url string) (healthy bool, detail string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -39,7 +47,7 @@ func probe(ctx context.Context, url string) (healthy bool, detail string) {
 	if err != nil {
 		return false, err.Error()
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := probes().Do(req)
 	if err != nil {
 		return false, "not answering yet"
 	}

@@ -30,6 +30,7 @@ func (f Flags) Up(ctx context.Context, out io.Writer) error {
 	go func() { died <- cmd.Wait() }()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
+	told := progress{cfg: cfg, out: out, log: logFile}
 	for {
 		select {
 		case <-ctx.Done():
@@ -41,11 +42,46 @@ func (f Flags) Up(ctx context.Context, out io.Writer) error {
 			return fmt.Errorf("the stack did not come up (%s); the end of %s:\n%s", ended(err), logFile, lastLines(tail, 15))
 		case <-ticker.C:
 			r, err := client.Status(ctx)
-			if err == nil && r.Ready {
-				fmt.Fprintln(out, (&Stack{cfg: cfg}).summary())
+			if err != nil || !r.Ready {
+				continue
+			}
+			if done, err := told.of(r); err != nil {
+				return err
+			} else if done {
 				return cmd.Process.Release()
 			}
 		}
+	}
+}
+
+// progress tells of a stack that comes up in the background, each part once.
+type progress struct {
+	cfg    Config
+	out    io.Writer
+	log    string
+	shards bool
+}
+
+// of tells what is new, and whether all is up. An error is of Kubernetes; the shards go on.
+func (p *progress) of(r Report) (done bool, err error) {
+	s := &Stack{cfg: p.cfg}
+	if !p.shards {
+		p.shards = true
+		fmt.Fprintln(p.out, s.summary())
+		if r.Kubernetes == kubeStarting {
+			fmt.Fprintf(p.out, "Kubernetes is on its way (see %s). The first time its programs are built: about 8 minutes, 480 MB.\n", p.log)
+		}
+	}
+	switch r.Kubernetes {
+	case "":
+		return true, nil
+	case kubeStarting:
+		return false, nil
+	case kubeUp:
+		fmt.Fprintln(p.out, s.kubeSummary())
+		return true, nil
+	default:
+		return false, fmt.Errorf("the shards are up, and Kubernetes is not: %s (more in %s)", r.Kubernetes, p.log)
 	}
 }
 
@@ -65,7 +101,8 @@ func (f Flags) detach(ctx context.Context, cfg Config, logFile string) (*exec.Cm
 	defer log.Close()
 	// It outlives this command.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, "run", "--bin", cfg.Bin, "--examples", cfg.Examples, "--temp", cfg.Temp,
-		"--provider", cfg.Provider, fmt.Sprintf("--standby=%t", cfg.Standby), "--client-certificate-life", cfg.Life.String())
+		"--provider", cfg.Provider, fmt.Sprintf("--standby=%t", cfg.Standby), "--client-certificate-life", cfg.Life.String(),
+		"--kubeconfig", cfg.Kubeconfig, fmt.Sprintf("--kubernetes=%t", cfg.Kubernetes), "--repository", cfg.Repository)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

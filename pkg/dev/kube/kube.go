@@ -1,0 +1,206 @@
+// Package kube makes an API server ready for nstance-operator: Cluster API's kinds and
+// webhooks, the project's own kinds, and what the operator wants to find.
+package kube
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// Namespace is the operator's.
+const Namespace = "nstance"
+
+// installTimeout bounds the wait for kinds to be served.
+const installTimeout = time.Minute
+
+// owner is who applies things here.
+const owner = client.FieldOwner("nstance-dev")
+
+// Config says what is installed where.
+type Config struct {
+	Kubeconfig string // of an administrator
+	Manifests  string // the folder config of the repository
+	// ClusterAPI is the folder of Cluster API's CRDs and webhooks; empty: it is there.
+	ClusterAPI string
+	// Webhooks is the port of the loopback address at which its core will serve them,
+	// and Certificates the folder for what it serves them with.
+	Webhooks     int
+	Certificates string
+	CA           []byte // the certificates of the Nstance cluster's CAs
+	// Nonce makes a registration nonce. It is asked for one unless the operator has a
+	// certificate.
+	Nonce func(context.Context) ([]byte, error)
+}
+
+// Install makes all of it, or makes it what it should be.
+func Install(ctx context.Context, c Config) error {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	api, err := connect(config)
+	if err != nil {
+		return err
+	}
+	if err := c.kinds(config); err != nil {
+		return fmt.Errorf("install the kinds: %w", err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
+	if err := api.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	if err := c.roles(ctx, api); err != nil {
+		return err
+	}
+	return c.identity(ctx, api)
+}
+
+func connect(config *rest.Config) (client.Client, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	return client.New(config, client.Options{Scheme: scheme})
+}
+
+// kinds installs CRDs, and the webhooks of those of Cluster API.
+func (c Config) kinds(config *rest.Config) error {
+	crds := envtest.CRDInstallOptions{
+		Paths: []string{filepath.Join(c.Manifests, "crd", "bases")}, MaxTime: installTimeout, ErrorIfPathMissing: true,
+	}
+	if c.ClusterAPI == "" {
+		_, err := envtest.InstallCRDs(config, crds)
+		return err
+	}
+	hooks := envtest.WebhookInstallOptions{
+		Paths: []string{filepath.Join(c.ClusterAPI, "webhooks.yaml")}, LocalServingHost: "127.0.0.1", LocalServingPort: c.Webhooks,
+		IgnoreSchemeConvertible: true, MaxTime: installTimeout,
+	}
+	if err := hooks.PrepWithoutInstalling(); err != nil {
+		return err
+	}
+	defer os.RemoveAll(hooks.LocalServingCertDir)
+	if err := keep(hooks.LocalServingCertDir, c.Certificates); err != nil {
+		return err
+	}
+	crds.Paths = append(crds.Paths, filepath.Join(c.ClusterAPI, "crds"))
+	crds.WebhookOptions = hooks
+	if _, err := envtest.InstallCRDs(config, crds); err != nil {
+		return err
+	}
+	return hooks.Install(config)
+}
+
+// keep copies the certificate and its key to where they are served from.
+func keep(from, to string) error {
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{"tls.crt", "tls.key"} {
+		body, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, name), body, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// roles applies what Cluster API's core may do with nodes.
+func (c Config) roles(ctx context.Context, api client.Client) error {
+	text, err := os.ReadFile(filepath.Join(c.Manifests, "rbac", "workload.yaml"))
+	if err != nil {
+		return err
+	}
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		o := &unstructured.Unstructured{}
+		err := documents.Decode(o)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := apply(ctx, api, o); err != nil {
+			return err
+		}
+	}
+}
+
+// identity gives the operator what it registers with.
+func (c Config) identity(ctx context.Context, api client.Client) error {
+	if err := apply(ctx, api, object("ConfigMap", "nstance-cluster-ca", "data", map[string]any{"ca.crt": string(c.CA)})); err != nil {
+		return err
+	}
+	err := api.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "nstance-operator-cert"}, &corev1.Secret{})
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	nonce, err := c.Nonce(ctx)
+	if err != nil {
+		return err
+	}
+	data := map[string]any{"nonce.jwt": string(bytes.TrimSpace(nonce))}
+	return apply(ctx, api, object("Secret", "nstance-operator-nonce", "stringData", data))
+}
+
+func object(kind, name, field string, data map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"namespace": Namespace, "name": name}, field: data,
+	}}
+}
+
+func apply(ctx context.Context, api client.Client, o *unstructured.Unstructured) error {
+	err := api.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), owner, client.ForceOwnership)
+	if err != nil {
+		return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
+	}
+	return nil
+}
+
+// ReadyNodes counts the nodes that are ready.
+func ReadyNodes(ctx context.Context, kubeconfig string) (ready int, err error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return 0, err
+	}
+	api, err := connect(config)
+	if err != nil {
+		return 0, err
+	}
+	var all corev1.NodeList
+	if err := api.List(ctx, &all); err != nil {
+		return 0, err
+	}
+	for i := range all.Items {
+		for _, c := range all.Items[i].Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+				ready++
+			}
+		}
+	}
+	return ready, nil
+}

@@ -1,0 +1,285 @@
+package stack
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nstance/nstance/pkg/dev/kube"
+)
+
+// This file is the second half of the stack, where Kubernetes is asked for: an API
+// server whose objects are files, Cluster API's core, and the operator. It comes up once
+// the shards have, and when it does not, these go on.
+
+const (
+	kubeAddr       = "127.0.0.1:6443"
+	coreHealth     = "127.0.0.1:9440"
+	operatorHealth = "127.0.0.1:8081"
+	webhookPort    = 9443
+
+	// kubeTimeout bounds the way from programs that are there to nodes that are ready.
+	kubeTimeout = 3 * time.Minute
+)
+
+// What Report.Kubernetes says beside why it is not up.
+const (
+	kubeStarting = "starting"
+	kubeUp       = "up"
+)
+
+// beginKubernetes has its programs be built, beside all else.
+func (s *Stack) beginKubernetes(ctx context.Context) (built <-chan error) {
+	done := make(chan error, 1)
+	if s.cfg.Kubernetes {
+		s.mu.Lock()
+		s.kubernetes = kubeStarting
+		s.mu.Unlock()
+		go func() { done <- s.buildPlane(ctx) }()
+	}
+	return done
+}
+
+// followKubernetes brings it up after the shards, and tells how that went. An error
+// leaves the shards as they are.
+func (s *Stack) followKubernetes(ctx context.Context, built <-chan error) error {
+	if !s.cfg.Kubernetes {
+		return nil
+	}
+	err := s.bringUpKubernetes(ctx, built)
+	said := kubeUp
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		said = err.Error()
+		s.cfg.Logger.Error("Kubernetes did not come up; the shards go on", slog.Any("error", err))
+	default:
+		fmt.Fprintln(s.cfg.Out, s.kubeSummary())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kubernetes = said
+	return err
+}
+
+func (s *Stack) kubeSummary() string {
+	where := "the cluster of " + s.cfg.Kubeconfig
+	if s.cfg.ownCluster() {
+		where = fmt.Sprintf("https://%s, its objects as files in %s", kubeAddr, filepath.Join(s.cfg.Temp, "dev-k8s"))
+	}
+	return fmt.Sprintf(`
+Kubernetes is up: %s.
+Try:
+  . %s && bin/kubectl -n %s get cluster,machinepool,machines
+  bin/kubectl -n %s scale machinepool web --replicas=5
+`, where, s.envFile(), kube.Namespace, kube.Namespace)
+}
+
+// ownCluster reports whether the stack has an API server of its own.
+func (c Config) ownCluster() bool { return c.Kubernetes && c.Kubeconfig == c.devKubeconfig() }
+
+func (c Config) devKubeconfig() string { return filepath.Join(c.Temp, "operator", "kubeconfig") }
+
+// kubeSpecs are the components of Kubernetes in order of start.
+func kubeSpecs(cfg Config) []Spec {
+	if !cfg.Kubernetes {
+		return nil
+	}
+	operator := Spec{
+		Name: "operator", Path: filepath.Join(cfg.Bin, "nstance-operator"), Health: "http://" + operatorHealth + "/readyz",
+		Args: []string{
+			"--config", filepath.Join(cfg.Temp, "operator", "config.yaml"), "--namespace", kube.Namespace,
+			"--health-probe-bind-address", operatorHealth,
+		},
+		Env: []string{"KUBECONFIG=" + cfg.Kubeconfig},
+	}
+	if !cfg.ownCluster() {
+		return []Spec{operator}
+	}
+	return []Spec{
+		{
+			Name: "k8s", Path: filepath.Join(cfg.Bin, "dev-k8s"), Health: "https://" + kubeAddr + "/readyz",
+			Args: []string{
+				"--addr", kubeAddr, "--root", filepath.Join(cfg.Temp, "dev-k8s"), "--kubeconfig", cfg.Kubeconfig,
+				"--logs", filepath.Join(cfg.Temp, "logs"), "--plane", filepath.Join(cfg.Bin, "plane"),
+			},
+		},
+		{
+			Name: "capi", Path: filepath.Join(cfg.Bin, "capi-core"), Health: "http://" + coreHealth + "/readyz",
+			Args: []string{
+				"--kubeconfig", cfg.Kubeconfig, "--health-addr", coreHealth, "--diagnostics-address=0", "--insecure-diagnostics=true",
+				fmt.Sprintf("--webhook-port=%d", webhookPort), "--webhook-cert-dir", cfg.webhookCertificates(),
+			},
+		},
+		operator,
+	}
+}
+
+func (c Config) webhookCertificates() string { return filepath.Join(c.Temp, "operator", "webhooks") }
+
+// buildPlane has the programs of the control plane built, if they are not yet, and puts
+// links to them beside our own.
+func (s *Stack) buildPlane(ctx context.Context) error {
+	if !s.cfg.ownCluster() {
+		return nil
+	}
+	folder, err := s.tool(ctx, filepath.Join(s.cfg.Repository, ".ci", "plane"))
+	if err != nil {
+		return fmt.Errorf("build the control plane: %w", err)
+	}
+	if _, err := s.tool(ctx, "make", "--no-print-directory", "-C", s.cfg.Repository, "dev-k8s"); err != nil {
+		return fmt.Errorf("build dev-k8s: %w", err)
+	}
+	for name, to := range map[string]string{
+		"plane": folder, "kubectl": filepath.Join(folder, "kubectl"), "capi-core": filepath.Join(folder, "capi-core"),
+	} {
+		link := filepath.Join(s.cfg.Bin, name)
+		if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		if err := os.Symlink(to, link); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tool runs a program to its end, shows what it says of its work, and returns what it
+// answers.
+func (s *Stack) tool(ctx context.Context, name string, args ...string) (answer string, err error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = s.cfg.Repository
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	last := s.repeat(said)
+	if err := cmd.Wait(); err != nil {
+		return "", fmt.Errorf("%s: %w: %s", filepath.Base(name), err, last)
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// repeat shows lines, and returns the last of them.
+func (s *Stack) repeat(from io.Reader) (last string) {
+	lines := bufio.NewScanner(from)
+	for lines.Scan() {
+		last = lines.Text()
+		fmt.Fprintf(s.cfg.Out, "%-8s | %s\n", "build", last)
+	}
+	return last
+}
+
+// bringUpKubernetes starts it all in order, and returns when there is a ready node for
+// each instance. built tells when the programs are there.
+func (s *Stack) bringUpKubernetes(ctx context.Context, built <-chan error) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-built:
+		if err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, kubeTimeout)
+	defer cancel()
+	if err := s.writeOperatorConfig(); err != nil {
+		return err
+	}
+	later := s.components[s.shardCount:]
+	if s.cfg.ownCluster() { // its API server comes first
+		if err := s.startAll(ctx, later[:1]); err != nil {
+			return err
+		}
+		later = later[1:]
+	}
+	if err := s.install(ctx); err != nil {
+		return err
+	}
+	if err := s.startAll(ctx, later); err != nil {
+		return err
+	}
+	return s.waitNodes(ctx)
+}
+
+// startAll starts components, one when the one before it is healthy.
+func (s *Stack) startAll(ctx context.Context, components []*component) error {
+	for _, c := range components {
+		if err := c.start(ctx); err != nil {
+			return err
+		}
+		if err := s.waitHealthy(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Stack) install(ctx context.Context) error {
+	ca, err := os.ReadFile(filepath.Join(s.cfg.Temp, "dev-s3", "cluster", "ca.crt"))
+	if err != nil {
+		return err
+	}
+	c := kube.Config{
+		Kubeconfig: s.cfg.Kubeconfig, Manifests: filepath.Join(s.cfg.Repository, "config"), CA: ca,
+		Webhooks: webhookPort, Certificates: s.cfg.webhookCertificates(),
+		Nonce: func(ctx context.Context) ([]byte, error) { return s.admin(ctx, "cluster", "nonce") },
+	}
+	if s.cfg.ownCluster() {
+		c.ClusterAPI = filepath.Join(s.cfg.Bin, "plane", "capi")
+	}
+	return kube.Install(ctx, c)
+}
+
+// writeOperatorConfig tells the operator where the shards are.
+func (s *Stack) writeOperatorConfig() error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "cluster_id: %s\nshards:\n", clusterID)
+	for _, one := range shards() {
+		registration, operator := one.addr(2), one.addr(3)
+		if s.cfg.Standby && one.id == standbyOf {
+			registration, operator = registration+"; 127.0.0.1:9012", operator+"; 127.0.0.1:9013"
+		}
+		fmt.Fprintf(&b, "  %s:\n    registration_addr: %q\n    operator_addr: %q\n", one.id, registration, operator)
+	}
+	path := filepath.Join(s.cfg.Temp, "operator", "config.yaml")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if current, err := os.ReadFile(path); err == nil && string(current) == b.String() {
+		return nil
+	}
+	return os.WriteFile(path, []byte(b.String()), 0o600)
+}
+
+// waitNodes waits until each instance has a node that is ready.
+func (s *Stack) waitNodes(ctx context.Context) error {
+	return poll(ctx, func() (bool, string) {
+		groups, err := s.groups(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		want := 0
+		for _, g := range groups {
+			want += g.ActualSize
+		}
+		ready, err := kube.ReadyNodes(ctx, s.cfg.Kubeconfig)
+		if err != nil {
+			return false, err.Error()
+		}
+		return ready >= want, fmt.Sprintf("%d of %d nodes are ready", ready, want)
+	})
+}
