@@ -135,6 +135,14 @@ vulncheck: ## Check for known vulnerabilities, where the database can be reached
 e2e: build ## Tell the stories of the main job with real processes (and containers where an engine answers)
 	$(GO) test -tags integration -count=1 -timeout 40m -v ./integration/mainjob
 
+# Which moves a tenant between management clusters in one of the operator's stories.
+bin/clusterctl: .ci/tools/clusterctl.mod .ci/tools/clusterctl.sum
+	$(GO) build -modfile=.ci/tools/clusterctl.mod -trimpath -ldflags '-s -w' -o $@ sigs.k8s.io/cluster-api/cmd/clusterctl
+
+.PHONY: e2e-operator
+e2e-operator: build testplane dev-k8s bin/clusterctl ## Tell the operator's stories on a whole Kubernetes control plane, Cluster API's core included
+	PLANE=1 $(GO) test -tags integration -count=1 -timeout 40m -v ./integration/operator
+
 .PHONY: bench
 bench: build ## Print every figure we measure ourselves by
 	$(GO) run ./integration/bench $(BENCH)

@@ -1,0 +1,75 @@
+//go:build integration
+
+package operator
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// grant gives the operator's user the rights of config/rbac, in this story's namespace,
+// and nothing else; and the ServiceAccount, with whose tokens Cluster API works on
+// nodes, those of its own role.
+func (w *world) grant() {
+	w.Helper()
+	user := "nstance-operator-" + w.namespace
+	w.write("operator.kubeconfig", w.plane.UserKubeconfig(w.T, user))
+	files, err := filepath.Glob(filepath.Join(root(w.T), "config", "rbac", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		w.Fatalf("no roles in config/rbac: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			w.Fatal(err)
+		}
+		for document := range strings.SplitSeq(string(text), "\n---") {
+			w.role(document)
+		}
+	}
+	w.bind("nstance-operator", rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user})
+	w.bind("nstance-capi-workload", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "nstance-capi-workload"})
+}
+
+// role makes a role of config/rbac: those of the whole cluster under a name of this
+// story's own.
+func (w *world) role(document string) {
+	w.Helper()
+	o := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
+		w.Fatal(err)
+	}
+	switch o.GetKind() {
+	case "Role":
+		o.SetNamespace(w.namespace)
+	case "ClusterRole":
+		o.SetName(o.GetName() + "-" + w.namespace)
+	default:
+		return // bindings are made here, ServiceAccounts there are
+	}
+	if err := w.api.Create(w.Context(), o); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// bind binds the roles of a name, as far as there are any.
+func (w *world) bind(name string, to rbacv1.Subject) {
+	w.Helper()
+	cluster := &rbacv1.ClusterRoleBinding{Subjects: []rbacv1.Subject{to}}
+	cluster.Name = name + "-" + w.namespace
+	cluster.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: cluster.Name}
+	here := &rbacv1.RoleBinding{Subjects: []rbacv1.Subject{to}}
+	here.Namespace, here.Name = w.namespace, name
+	here.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}
+	if err := w.api.Create(w.Context(), cluster); err != nil {
+		w.Fatal(err)
+	}
+	if err := w.api.Create(w.Context(), here); err != nil {
+		w.Fatal(err)
+	}
+}

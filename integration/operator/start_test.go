@@ -1,0 +1,76 @@
+//go:build integration
+
+package operator
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"github.com/nstance/nstance/pkg/api/v1beta1"
+	"github.com/nstance/nstance/pkg/operator/planetest"
+)
+
+// TestFreshStart: the groups that both shards have are imported, and Cluster API's own
+// controllers find everything that they ask of a provider. Then it is scaled up and
+// down.
+func TestFreshStart(t *testing.T) {
+	w := begin(t, nil)
+	w.operate()
+	w.running("web", 4)
+	w.available()
+
+	var pool v1beta1.NstanceMachinePool
+	if err := w.get(t.Context(), "web", &pool); err != nil {
+		t.Fatal(err)
+	}
+	if len(pool.Spec.Shards) != 2 || len(pool.Spec.ProviderIDList) != 4 {
+		t.Errorf("%+v", pool.Spec)
+	}
+	w.eventually("each instance has a Machine with a node", func(ctx context.Context) error {
+		machines, err := w.machines(ctx, "web")
+		if err != nil || len(machines) != 4 {
+			return fmt.Errorf("%d machines: %w", len(machines), err)
+		}
+		for _, m := range machines {
+			if m.Status.Phase != string(clusterv1.MachinePhaseRunning) || m.Status.NodeRef.Name == "" {
+				return fmt.Errorf("machine %s: phase %s, node %q", m.Name, m.Status.Phase, m.Status.NodeRef.Name)
+			}
+		}
+		return nil
+	})
+
+	began := time.Now()
+	w.scale("web", 7)
+	planetest.Eventually(t, 10*time.Second, "the shards have 4 and 3", func(context.Context) error {
+		if sizes := w.sizes("web"); sizes != [2]int{4, 3} {
+			return fmt.Errorf("they have %v", sizes)
+		}
+		return nil
+	})
+	t.Logf("4 and 3 on the shards after %v", time.Since(began).Round(time.Millisecond))
+	w.running("web", 7)
+
+	w.scale("web", 4)
+	w.eventually("the shards have 2 and 2 again", func(context.Context) error {
+		if sizes := w.sizes("web"); sizes != [2]int{2, 2} {
+			return fmt.Errorf("they have %v", sizes)
+		}
+		return nil
+	})
+	w.running("web", 4)
+	w.eventually("nodes and Machines of those that left are gone", func(ctx context.Context) error {
+		nodes, err := w.nodes(ctx, "web", "")
+		if err != nil || len(nodes) != 4 {
+			return fmt.Errorf("%d nodes: %w", len(nodes), err)
+		}
+		machines, err := w.machines(ctx, "web")
+		if err != nil || len(machines) != 4 {
+			return fmt.Errorf("%d machines: %w", len(machines), err)
+		}
+		return nil
+	})
+}
