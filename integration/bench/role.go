@@ -38,7 +38,7 @@ type stage struct {
 func playRole(ctx context.Context, name string) error {
 	play, ok := map[string]func(context.Context, *stage) error{
 		"server": playServer, "s3": playS3, "agents": playAgents, "registrants": playRegistrants, "idle": playIdle, "hour": playHour,
-		"besieged": playBesieged, "attackers": playAttackers,
+		"besieged": playBesieged, "attackers": playAttackers, "operator": playOperator,
 	}[name]
 	if !ok {
 		return fmt.Errorf("no role %q", name)

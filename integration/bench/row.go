@@ -31,6 +31,7 @@ func rows() []row {
 		{name: "frozen", what: "the leader stopped and continued, 200 instances on dev-s3", run: measureFrozen},
 		{name: "connected", what: "agents over mutual TLS, three streams each", run: measureConnected},
 		{name: "siege", what: "1,000 agents while strangers attack from four addresses", run: measureSiege},
+		{name: "kubernetes", what: "the operator on a real control plane, with shards in memory", run: measureKubernetes},
 		{name: "footprint", what: "real binaries: idle RSS, compressed size", run: measureFootprint},
 		{name: "idle", what: "object-storage requests of an idle shard", run: measureIdle, background: startIdle},
 	}
