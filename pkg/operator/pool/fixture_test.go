@@ -187,7 +187,7 @@ func (s *stage) patch(o client.Object, merge string) {
 
 func (s *stage) eventually(what string, holds func() error) {
 	s.t.Helper()
-	planetest.Eventually(s.t, 20*time.Second, what, func(context.Context) error { return holds() })
+	planetest.Eventually(s.t, time.Minute, what, func(context.Context) error { return holds() })
 }
 
 // sizes are what a group's parts are to have; -1: there is none.

@@ -70,16 +70,17 @@ func TestTheMachineOfADeadInstanceGoes(t *testing.T) {
 		}
 		return nil
 	})
-	s.patch(held, `{"metadata":{"finalizers":null}}`)
-	s.settled("web", []string{"a"}, 2)
-	s.machines("web", 2)
-	s.listed("web", s.providerIDs("web", "a"))
+	// Before that, core would see an NstanceMachine without a Machine, and make one.
 	s.eventually("the NstanceMachine goes", func() error {
-		if err := s.api.Get(t.Context(), s.key(id), &v1beta1.NstanceMachine{}); !errors.IsNotFound(err) {
+		if err := s.core.api.Get(t.Context(), s.key(id), &v1beta1.NstanceMachine{}); !errors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %w", err)
 		}
 		return nil
 	})
+	s.patch(held, `{"metadata":{"finalizers":null}}`)
+	s.settled("web", []string{"a"}, 2)
+	s.machines("web", 2)
+	s.listed("web", s.providerIDs("web", "a"))
 }
 
 // A Machine of a shard that is lost stays: nobody knows what became of it.

@@ -34,7 +34,7 @@ type shard struct {
 	groups  map[string]*nstancev1.GroupStatus
 	base    map[string]map[string]any // vars of a group's template
 	living  map[string]bool
-	hangs   bool
+	hangs   chan struct{} // while it is open, calls get no answer
 	refuses error
 	races   int // so many changes are made by somebody else right before
 	upserts []*nstancev1.UpsertGroupRequest
@@ -163,10 +163,10 @@ func (f *fake) upsert(ctx context.Context, name string, r *nstancev1.UpsertGroup
 	defer f.mu.Unlock()
 	s := f.shards[name]
 	s.upserts = append(s.upserts, r)
-	if s.hangs {
+	if hangs := s.hangs; hangs != nil {
 		f.mu.Unlock()
 		defer f.mu.Lock()
-		return nil, hang(ctx)
+		return nil, hang(ctx, hangs)
 	}
 	if s.refuses != nil {
 		return nil, s.refuses
@@ -223,11 +223,11 @@ func set[T any](field, given *T) {
 	}
 }
 
-func hang(ctx context.Context) error {
+func hang(ctx context.Context, until <-chan struct{}) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(10 * time.Second):
+	case <-until:
 		return errors.New("no leader answered in time")
 	}
 }

@@ -164,15 +164,10 @@ func (s *site) has(shard string, g *nstancev1.GroupStatus) {
 
 type shardState = shard
 
-// eventually waits until check finds nothing wrong, for 10 s at most.
+// eventually waits until check finds nothing wrong, for a minute at most.
 func (s *site) eventually(what string, check func() error) {
 	s.t.Helper()
-	s.within(10*time.Second, what, check)
-}
-
-func (s *site) within(limit time.Duration, what string, check func() error) {
-	s.t.Helper()
-	end := time.After(limit)
+	end := time.After(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -182,7 +177,7 @@ func (s *site) within(limit time.Duration, what string, check func() error) {
 		}
 		select {
 		case <-end:
-			s.t.Fatalf("%s: not within %v: %v", what, limit, err)
+			s.t.Fatalf("%s: not within a minute: %v", what, err)
 		case <-tick.C:
 		}
 	}

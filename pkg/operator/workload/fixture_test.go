@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { shared.Main(m) }
 
 const (
 	secretName = "c--t-kubeconfig"
-	patience   = 30 * time.Second
+	patience   = time.Minute
 )
 
 // room is a manager with a workload cluster and a controller that notes of what it

@@ -145,12 +145,12 @@ func (w *World) Synced() {
 	})
 }
 
-// Eventually waits until something holds, for 20 s at most.
+// Eventually waits until something holds, for a minute at most.
 func Eventually(tb testing.TB, what string, holds func() bool) {
 	tb.Helper()
-	for limit := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(limit) {
-			tb.Fatalf("not within 20 s: %s", what)
+			tb.Fatalf("not within a minute: %s", what)
 		}
 	}
 }
