@@ -154,21 +154,26 @@ ci: ## What continuous integration runs
 # Where Kubernetes is wanted: an API server of the stack's own, or any cluster.
 KUBERNETES := --kubernetes $(if $(DEV_KUBECONFIG),--kubeconfig $(DEV_KUBECONFIG))
 
+# Only what a change touches is to differ: not the version, and not the state of the
+# clone, which Go would write into every binary.
+ifdef WATCH
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+WATCHING := --watch 'make --no-print-directory build VERSION=$(VERSION)'
+endif
+
 .PHONY: dev dev-server
 dev: build ## The development stack with Kubernetes in the foreground; Ctrl-C stops all of it (DEV_KUBECONFIG=: on that cluster)
-	bin/dev run $(KUBERNETES)
-dev-server: build ## The same, without Kubernetes
-	bin/dev run
+	bin/dev run $(KUBERNETES) $(WATCHING)
+dev-server: build ## The same, without Kubernetes (WATCH=1, here and below: what changes is built and started again, agents too)
+	bin/dev run $(WATCHING)
 
 .PHONY: dev-up dev-down dev-status dev-logs dev-operator clean-dev
 dev-up: build ## Start the stack in the background and wait until its groups are at size (K8S=1: with Kubernetes)
-	bin/dev up $(if $(K8S),$(KUBERNETES))
+	bin/dev up $(if $(K8S),$(KUBERNETES)) $(WATCHING)
 dev-logs: ## Show what component NAME of the stack says, as it says it
 	tail -n 100 -F temp/logs/$(or $(NAME),dev).log
 dev-operator: build ## Run the operator alone in the foreground, in the place of the one of a stack with Kubernetes
-	bin/dev stop operator
-	. temp/dev.env && bin/nstance-operator --config temp/operator/config.yaml --namespace nstance \
-		--health-probe-bind-address 127.0.0.1:8081; bin/dev start operator
+	bin/dev foreground operator $(KUBERNETES) $(WATCHING)
 dev-down: ## Stop it, leaving nothing behind
 	@if [ -x bin/dev ]; then bin/dev down; else echo "bin/dev is not built: nothing was started from here"; fi
 dev-status: ## Say what of it runs

@@ -41,6 +41,8 @@ func command() *cobra.Command {
 	root.PersistentFlags().BoolVar(&f.Kubernetes, "kubernetes", false,
 		"run nstance-operator too, with an API server and Cluster API unless --kubeconfig names a cluster")
 	root.PersistentFlags().StringVar(&f.Repository, "repository", ".", "folder of the repository, for the control plane and the manifests")
+	root.PersistentFlags().StringVar(&f.Watch, "watch", "",
+		"a shell command that builds the binaries, run in the repository when a file there changes; what changed is started again")
 	root.PersistentFlags().BoolVar(&f.Standby, "standby", os.Getenv("DEV_STANDBY") == "1", "add a hot standby to dev-1 (DEV_STANDBY=1)")
 
 	sub := func(use, short string, args cobra.PositionalArgs, run func(ctx context.Context, args []string) error) {
@@ -68,6 +70,8 @@ func command() *cobra.Command {
 	sub("kill NAME", "stop a component with SIGKILL until start", cobra.ExactArgs(1), func(ctx context.Context, args []string) error {
 		return stack.NewClient(f.Temp).Stop(ctx, args[0], true)
 	})
+	foreground := func(ctx context.Context, args []string) error { return f.Foreground(ctx, args[0], os.Stdout) }
+	sub("foreground NAME", "run a component here, in the place of the running stack's, until Ctrl-C", cobra.ExactArgs(1), foreground)
 	sub("guard", "clean up after a supervisor that died (started by it)", cobra.NoArgs, func(ctx context.Context, _ []string) error {
 		// Signals must not end the guard: it goes when the supervisor goes.
 		return f.Guard(context.WithoutCancel(ctx), os.Stdin)

@@ -60,7 +60,7 @@ func (s *shard) send(hash, name, content string) {
 // TestProgramReceivesFiles has reports an hour apart, so that what comes sooner
 // comes because of the files; and kills the program, which must know what it had.
 func TestProgramReceivesFiles(t *testing.T) {
-	path := build(t)
+	path := build(t, "1.2.3")
 	s, registration, agents := startShard(t)
 	s.push, s.keys = make(chan *nstancev1.ReceiveFilesResponse), make(chan map[string]string, 10)
 	s.ask = []*nstancev1.KeyRequest{{Name: "web", Algorithm: nstancev1.KeyAlgorithm_KEY_ALGORITHM_ECDSA_P256}}

@@ -60,6 +60,7 @@ func serve(config agent.Config) int {
 	debug.SetGCPercent(50)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
+	reloadOnHangup(ctx, config.Logger)
 	if err := agent.Run(ctx, config); err != nil {
 		wait := rpc.Backoff().Draw(5, mathrand.Float64)
 		config.Logger.LogAttrs(ctx, slog.LevelError, "the agent can't run", slog.Any("error", err), slog.Duration("exit_in", wait))

@@ -41,10 +41,10 @@ func must[T any](v T, err error) func(*testing.T) T {
 }
 
 // build makes the program as it is shipped: static and stripped.
-func build(t *testing.T) string {
+func build(t *testing.T, version string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "nstance-agent")
-	command := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=1.2.3", "-o", path, ".")
+	command := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+version, "-o", path, ".")
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -134,8 +134,16 @@ func serve(t *testing.T, c rpc.ServerConfig) string {
 	return listener.Addr().(*net.TCPAddr).String()
 }
 
-func TestProgram(t *testing.T) {
-	path := build(t)
+// running is an agent that runs, and the shard that it reports to.
+type running struct {
+	*shard
+	*exec.Cmd
+	log    *bytes.Buffer
+	claims string // of its nonce
+}
+
+func start(t *testing.T, path string) running {
+	t.Helper()
 	s, registration, agents := startShard(t)
 	dir := t.TempDir()
 	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"cluster_id":"example","shard":"dev-1"}`))
@@ -145,52 +153,112 @@ func TestProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	environment := []string{
+	a := running{shard: s, Cmd: exec.Command(path), log: &bytes.Buffer{}, claims: claims}
+	a.Env = []string{
 		"NSTANCE_SERVER_REGISTRATION_ADDR=" + registration, "NSTANCE_SERVER_AGENT_ADDR=" + agents, "NSTANCE_INSTANCE_ID=" + instanceID,
 		"NSTANCE_IDENTITY_DIR=" + dir, "NSTANCE_REPORT_INTERVAL=100ms",
 	}
-	command := exec.Command(path)
-	command.Env = environment
-	var log bytes.Buffer
-	command.Stderr = &log
-	if err := command.Start(); err != nil {
+	a.Stderr = a.log
+	if err := a.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = a.Process.Kill() })
+	return a
+}
+
+// end asks the agent to stop, which it tells its server.
+func (a running) end(t *testing.T) {
+	t.Helper()
+	if err := a.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for !a.next(t).GetShuttingDown() {
+	}
+	if err := a.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v\n%s", err, a.log)
+	}
+}
+
+func TestProgram(t *testing.T) {
+	path := build(t, "1.2.3")
+	a := start(t, path)
 	for range 20 {
-		if r := s.next(t); r.GetResources().GetMemoryTotalBytes() == 0 || r.GetVersion() != "1.2.3" {
+		if r := a.next(t); r.GetResources().GetMemoryTotalBytes() == 0 || r.GetVersion() != "1.2.3" {
 			t.Errorf("report %v", r)
 		}
 	}
-	t.Logf("resident after 20 reports: %s (static binary on %s/%s)", resident(command.Process.Pid), runtime.GOOS, runtime.GOARCH)
+	t.Logf("resident after 20 reports: %s (static binary on %s/%s)", resident(a.Process.Pid), runtime.GOOS, runtime.GOARCH)
 
 	look := exec.Command(path, "status", "--output", "json")
-	look.Env = environment
+	look.Env = a.Env
 	var status struct {
 		State   string `json:"state"`
 		PID     int    `json:"pid"`
 		Running bool   `json:"running"`
 	}
 	if err := json.Unmarshal(must(look.Output())(t), &status); err != nil || status.State != "connected" || !status.Running ||
-		status.PID != command.Process.Pid {
+		status.PID != a.Process.Pid {
 		t.Errorf("status %+v, %v", status, err)
 	}
 
-	if err := command.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	for !s.next(t).GetShuttingDown() {
-	}
-	if err := command.Wait(); err != nil {
-		t.Errorf("after SIGTERM: %v\n%s", err, log.String())
-	}
+	a.end(t)
 	look = exec.Command(path, "status")
-	look.Env = environment
+	look.Env = a.Env
 	if text := string(must(look.Output())(t)); !strings.Contains(text, "not running") || !strings.Contains(text, "stopped") {
 		t.Errorf("status of a stopped agent:\n%s", text)
 	}
-	if strings.Contains(log.String(), claims) || strings.Contains(log.String(), "PRIVATE") {
-		t.Errorf("the log holds a secret:\n%s", log.String())
+	if log := a.log.String(); strings.Contains(log, a.claims) || strings.Contains(log, "PRIVATE") {
+		t.Errorf("the log holds a secret:\n%s", log)
 	}
+}
+
+// On SIGHUP the agent becomes the program that lies in its place, and its server never
+// hears that it went. One that can't be run changes nothing.
+func TestANewVersionInPlace(t *testing.T) {
+	path, newer := build(t, "1.2.3"), build(t, "1.2.4")
+	a := start(t, path)
+	a.version(t, "1.2.3")
+	a.hangUp(t, path, newer)
+	a.version(t, "1.2.4")
+
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("not a program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	a.hangUp(t, path, broken)
+	for range 10 {
+		a.version(t, "1.2.4")
+	}
+	a.end(t)
+	if !strings.Contains(a.log.String(), "can't be run") {
+		t.Errorf("the log does not tell of the program that could not be run:\n%s", a.log)
+	}
+}
+
+// hangUp puts a program into the place of the agent's and sends it SIGHUP.
+func (a running) hangUp(t *testing.T, path, program string) {
+	t.Helper()
+	if err := os.Rename(program, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// version waits until the agent, without a word of going, reports that it is this one.
+func (a running) version(t *testing.T, want string) {
+	t.Helper()
+	for range 100 {
+		r := a.next(t)
+		if r.GetShuttingDown() {
+			t.Fatalf("it told its server that it goes: %v", r)
+		}
+		if r.GetVersion() == want {
+			return
+		}
+	}
+	t.Fatalf("it never was version %s\n%s", want, a.log)
 }
 
 // resident is a process's VmRSS; empty where there is no /proc.
@@ -205,7 +273,7 @@ func resident(pid int) string {
 }
 
 func TestUsage(t *testing.T) {
-	path := build(t)
+	path := build(t, "1.2.3")
 	for _, c := range []struct {
 		args []string
 		code int

@@ -15,7 +15,7 @@ import (
 )
 
 func providerOptions(cfg Config) map[string]any {
-	options := map[string]any{"dir": filepath.Join(cfg.Temp, "agents"), "agent": filepath.Join(cfg.Bin, "nstance-agent")}
+	options := map[string]any{"dir": filepath.Join(cfg.Temp, "agents"), "agent": cfg.agentBinary()}
 	if cfg.Provider == "docker" {
 		options = map[string]any{"image": agentImage}
 	}

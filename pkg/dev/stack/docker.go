@@ -2,7 +2,6 @@ package stack
 
 import (
 	"context"
-	"path/filepath"
 
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/docker"
@@ -16,7 +15,7 @@ func engineAnswers(ctx context.Context) bool { return docker.Ping(ctx, "") == ni
 
 // buildImage makes the agent's image from the binary that was just built.
 func buildImage(ctx context.Context, cfg Config) error {
-	return docker.BuildAgentImage(ctx, "", filepath.Join(cfg.Bin, "nstance-agent"), agentImage)
+	return docker.BuildAgentImage(ctx, "", cfg.agentBinary(), agentImage)
 }
 
 func openDocker(cfg Config, scope provider.Scope) (provider.Provider, error) {

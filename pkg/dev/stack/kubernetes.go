@@ -135,8 +135,8 @@ func (s *Stack) buildPlane(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("build the control plane: %w", err)
 	}
-	if _, err := s.tool(ctx, "make", "--no-print-directory", "-C", s.cfg.Repository, "dev-k8s"); err != nil {
-		return fmt.Errorf("build dev-k8s: %w", err)
+	if err := s.buildDevK8s(ctx); err != nil {
+		return err
 	}
 	for name, to := range map[string]string{
 		"plane": folder, "kubectl": filepath.Join(folder, "kubectl"), "capi-core": filepath.Join(folder, "capi-core"),
@@ -148,6 +148,13 @@ func (s *Stack) buildPlane(ctx context.Context) error {
 		if err := os.Symlink(to, link); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (s *Stack) buildDevK8s(ctx context.Context) error {
+	if _, err := s.tool(ctx, "make", "--no-print-directory", "-C", s.cfg.Repository, "dev-k8s"); err != nil {
+		return fmt.Errorf("build dev-k8s: %w", err)
 	}
 	return nil
 }

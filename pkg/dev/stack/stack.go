@@ -39,9 +39,12 @@ type Config struct {
 	// API server, and Cluster API's core.
 	Kubernetes bool
 	Repository string // whose control plane and manifests are used
-	Host       string // the address agents dial
-	Out        io.Writer
-	Logger     *slog.Logger
+	// Watch is a shell command that builds the binaries, to be run in Repository when a
+	// file there has changed; empty: nothing is watched.
+	Watch  string
+	Host   string // the address agents dial
+	Out    io.Writer
+	Logger *slog.Logger
 }
 
 // stopGrace is how long a process may take to end before it is killed.
@@ -114,9 +117,12 @@ func (s *Stack) Run(ctx context.Context) error {
 	built := s.beginKubernetes(ctx)
 	err = s.bringUp(ctx)
 	var kubeErr error
+	var beside sync.WaitGroup
 	if err == nil {
+		beside.Go(func() { s.watched(ctx) })
 		kubeErr = s.followKubernetes(ctx, built)
 		<-ctx.Done()
+		beside.Wait() // or it would start what is stopped
 	} else if ctx.Err() == nil {
 		s.fail(err)
 		// Whoever waits in the background must be able to read the reason.

@@ -1,0 +1,42 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"syscall"
+)
+
+// Foreground runs one component in the place of that of the stack that is up, shows what
+// it says, and gives the place back when ctx ends. With Watch it is built and started
+// again as it changes; the stack itself need not watch.
+func (f Flags) Foreground(ctx context.Context, name string, out io.Writer) (err error) {
+	cfg, err := f.config(ctx, out)
+	if err != nil {
+		return err
+	}
+	all := append(specs(cfg), kubeSpecs(cfg)...)
+	n := slices.IndexFunc(all, func(s Spec) bool { return s.Name == name })
+	if n < 0 {
+		return fmt.Errorf("no component %.80q in such a stack: want another name, or --kubernetes", name)
+	}
+	client := NewClient(cfg.Temp)
+	if err := client.Stop(ctx, name, false); err != nil {
+		return err
+	}
+	defer func() {
+		if startErr := client.Start(context.WithoutCancel(ctx), name); err == nil {
+			err = startErr
+		}
+	}()
+	c := &component{spec: all[n], runDir: filepath.Join(cfg.Temp, "run"), out: out, log: cfg.Logger}
+	if err := c.start(ctx); err != nil {
+		return err
+	}
+	defer c.stop(syscall.SIGTERM, stopGrace)
+	(&Stack{cfg: cfg, components: []*component{c}}).watched(ctx)
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,182 @@
+package watch_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nstance/nstance/pkg/dev/watch"
+)
+
+// source is a folder that is watched, and what came of it.
+type source struct {
+	t      *testing.T
+	root   string
+	log    bytes.Buffer
+	fails  error
+	writes func() // while it is built
+	builds int
+	built  int
+}
+
+func simulated(t *testing.T, tell func(*source)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{t: t, root: t.TempDir()}
+		s.write("main.go", "package main")
+		s.write("bin/main", "binary")
+		s.write(".git/HEAD", "main")
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- watch.Run(ctx, watch.Config{
+				Root: s.root, Skip: []string{filepath.Join(s.root, "bin")}, Every: time.Second,
+				Build: s.build, Built: func(context.Context) { s.built++ },
+				Logger: slog.New(slog.NewTextHandler(&s.log, nil)),
+			})
+		}()
+		s.later()
+		tell(s)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (s *source) build(context.Context) error {
+	s.builds++
+	if s.writes != nil {
+		s.writes()
+		s.writes = nil
+	}
+	return s.fails
+}
+
+func (s *source) write(name, text string) {
+	s.t.Helper()
+	path := filepath.Join(s.root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// later is when all that is to follow has.
+func (s *source) later() {
+	time.Sleep(10 * time.Second)
+	synctest.Wait()
+}
+
+func (s *source) want(builds, built int) {
+	s.t.Helper()
+	if s.builds != builds || s.built != built {
+		s.t.Errorf("%d builds, %d of which went well; want %d and %d\n%s", s.builds, s.built, builds, built, s.log.String())
+	}
+}
+
+func TestChangesAreBuilt(t *testing.T) {
+	changes := map[string]func(*source){
+		"a file that changes": func(s *source) { s.write("main.go", "package main // changed") },
+		"a new file":          func(s *source) { s.write("deep/er/new.go", "package er") },
+		"a file that goes": func(s *source) {
+			if err := os.Remove(filepath.Join(s.root, "main.go")); err != nil {
+				s.t.Fatal(err)
+			}
+		},
+		"a file of the same size": func(s *source) {
+			s.write("main.go", "package niam")
+			at := time.Now().Add(time.Hour)
+			if err := os.Chtimes(filepath.Join(s.root, "main.go"), at, at); err != nil {
+				s.t.Fatal(err)
+			}
+		},
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, func(s *source) {
+				s.want(0, 0)
+				change(s)
+				s.later()
+				s.want(1, 1)
+			})
+		})
+	}
+}
+
+func TestOtherFilesAreNot(t *testing.T) {
+	simulated(t, func(s *source) {
+		s.write("bin/main", "another binary")
+		s.write(".git/HEAD", "another")
+		s.write(".main.go.swp", "an editor's")
+		s.later()
+		s.want(0, 0)
+	})
+}
+
+// Many files that are written one after another are one change.
+func TestAChangeThatIsNotOverWaits(t *testing.T) {
+	simulated(t, func(s *source) {
+		for n := range 10 {
+			s.write("main.go", strings.Repeat("x", n+1))
+			time.Sleep(time.Second)
+		}
+		s.want(0, 0)
+		s.later()
+		s.want(1, 1)
+	})
+}
+
+func TestAChangeDuringABuildIsBuiltNext(t *testing.T) {
+	simulated(t, func(s *source) {
+		s.writes = func() { s.write("main.go", "package main // and more") }
+		s.write("main.go", "package main // more")
+		s.later()
+		s.want(2, 2)
+	})
+}
+
+// After a build that failed nothing is taken up, and the next change is built.
+func TestAFailedBuild(t *testing.T) {
+	simulated(t, func(s *source) {
+		s.fails = errors.New("main.go:1: expected package")
+		s.write("main.go", "pakage main")
+		s.later()
+		s.want(1, 0)
+		if !strings.Contains(s.log.String(), "expected package") || !strings.Contains(s.log.String(), "main.go") {
+			t.Errorf("the log does not say why: %s", s.log.String())
+		}
+		s.fails = nil
+		s.write("main.go", "package main")
+		s.later()
+		s.want(2, 1)
+	})
+}
+
+func TestTheLogNamesAFewFiles(t *testing.T) {
+	simulated(t, func(s *source) {
+		for _, name := range strings.Fields("a b c d e f g") {
+			s.write(name+".go", "package main")
+		}
+		s.later()
+		if log := s.log.String(); !strings.Contains(log, "and 2 more") {
+			t.Errorf("it is %s", log)
+		}
+	})
+}
+
+func TestAFolderThatIsNotThere(t *testing.T) {
+	err := watch.Run(t.Context(), watch.Config{Root: filepath.Join(t.TempDir(), "missing"), Every: time.Second})
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is %v", err)
+	}
+}

@@ -1,0 +1,51 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// Reload puts a binary into each container of the scope that runs, in the place where
+// images of BuildAgentImage have theirs, and has its agent become that program. The
+// container stays the same, so its instance lives on: see docs/agent.md.
+func (p *Provider) Reload(ctx context.Context, binary string) error {
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		return fmt.Errorf("reload agents: %w", err)
+	}
+	file := tar.Header{Name: agentPath[1:], Mode: 0o755, Typeflag: tar.TypeReg, Size: int64(len(program))}
+	archive, err := pack([]tar.Header{file}, map[string][]byte{file.Name: program})
+	if err != nil {
+		return fmt.Errorf("reload agents: %w", err)
+	}
+	vms, err := p.List(ctx)
+	if err != nil {
+		return fmt.Errorf("reload agents: %w", err)
+	}
+	var errs []error
+	for _, vm := range vms {
+		if vm.State != provider.StateRunning {
+			continue
+		}
+		if err := p.reload(ctx, vm.ProviderID, archive.Bytes()); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("reload the agent of instance %s: %w", vm.ID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Provider) reload(ctx context.Context, id string, archive []byte) error {
+	if err := p.api.CopyToContainer(ctx, id, "/", bytes.NewReader(archive), container.CopyToContainerOptions{}); err != nil {
+		return err
+	}
+	return p.api.ContainerKill(ctx, id, "SIGHUP")
+}
