@@ -24,7 +24,7 @@ import (
 
 var shared planetest.SharedCore
 
-func TestMain(m *testing.M) { shared.Main(m) }
+func TestMain(m *testing.M) { shared.Main(m, rights) }
 
 // soon bounds what Cluster API does by itself; it looks again every few seconds.
 const soon = 3 * time.Minute

@@ -3,6 +3,9 @@
 package operator
 
 import (
+	"errors"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +13,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
 // grant gives the operator's user the rights of config/rbac, in this story's namespace,
@@ -72,4 +77,60 @@ func (w *world) bind(name string, to rbacv1.Subject) {
 	if err := w.api.Create(w.Context(), here); err != nil {
 		w.Fatal(err)
 	}
+}
+
+// needless are rights that no call shows to be used.
+var needless = map[string]string{}
+
+// rights holds, after all stories, that nothing was denied to the operator, and that no
+// right that it has is one that it never used.
+func rights() error {
+	calls, err := shared.Calls()
+	if err != nil {
+		return err
+	}
+	used, errs := map[string]bool{}, []error{}
+	for _, call := range calls {
+		if !strings.HasPrefix(call.User, "nstance-operator-") {
+			continue
+		}
+		used[call.String()] = true
+		if call.Code == http.StatusForbidden {
+			errs = append(errs, fmt.Errorf("denied: %s", call))
+		}
+	}
+	has, err := granted(filepath.Join(planetest.Root(), "config", "rbac", "role.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, call := range has {
+		if _, why := needless[call.String()]; used[call.String()] == why {
+			errs = append(errs, fmt.Errorf("used: %t: %s", used[call.String()], call))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// granted are the calls that the roles in a file allow.
+func granted(file string) (all []planetest.Call, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	for document := range strings.SplitSeq(string(text), "\n---") {
+		var role rbacv1.ClusterRole
+		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+			return nil, err
+		}
+		for _, rule := range role.Rules {
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						all = append(all, planetest.Call{Verb: verb, Group: group, Resource: resource})
+					}
+				}
+			}
+		}
+	}
+	return all, nil
 }

@@ -3,6 +3,7 @@ package planetest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -33,9 +34,16 @@ type SharedCore struct {
 	err   error
 }
 
-// Main is a package's TestMain. What the processes said is kept if a test failed.
-func (s *SharedCore) Main(m *testing.M) {
+// Main is a package's TestMain. What the processes said is kept if a test failed. When
+// none of all the package's tests did, check looks back at them; its error fails the run.
+func (s *SharedCore) Main(m *testing.M, check func() error) {
 	code := max(m.Run(), exitCode(s.Stop()))
+	if code == 0 && s.plane != nil && whole() {
+		if err := check(); err != nil {
+			fmt.Fprintln(os.Stderr, "FAIL: all tests together:", err)
+			code = 1
+		}
+	}
 	switch {
 	case s.logs == "":
 	case code != 0:
@@ -44,6 +52,16 @@ func (s *SharedCore) Main(m *testing.M) {
 		_ = os.RemoveAll(s.logs)
 	}
 	os.Exit(code)
+}
+
+// whole reports that no test of the package was left out by name.
+func whole() bool {
+	for _, name := range []string{"test.run", "test.skip", "test.list"} {
+		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
+			return false
+		}
+	}
+	return true
 }
 
 // Plane returns the control plane, started if it is not yet.
@@ -99,6 +117,9 @@ func (s *SharedCore) run(folder string) error {
 	}
 	s.logs = logs
 	env := environment(folder)
+	if err := audited(env, logs); err != nil {
+		return err
+	}
 	// It would keep pods off new nodes until the node lifecycle controller comes.
 	env.ControlPlane.GetAPIServer().Configure().Append("disable-admission-plugins", "TaintNodesByCondition")
 	env.WebhookInstallOptions = envtest.WebhookInstallOptions{
