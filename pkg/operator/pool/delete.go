@@ -19,10 +19,14 @@ import (
 // then lets go of the pool. Machines whose instances are gone go on being cleaned up,
 // and instances that live on are abandoned.
 func (r *Reconciler) delete(ctx context.Context, cached *scope) error {
+	key := client.ObjectKeyFromObject(cached.pool)
 	if !slices.Contains(cached.pool.Finalizers, v1beta1.Finalizer) {
 		return nil
 	}
-	s, err := r.read(ctx, r.Reader, client.ObjectKeyFromObject(cached.pool)) // a part may be younger than the cache
+	if r.sizing.of(key) { // it may make a part, and from the next pass on it makes none
+		return errSizing
+	}
+	s, err := r.read(ctx, r.Reader, key) // a part may be younger than the cache
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

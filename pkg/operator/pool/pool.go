@@ -75,10 +75,12 @@ type Reconciler struct {
 
 	index     index
 	waits     waits
+	sizing    sizing
 	strangers strangers
 }
 
-// SetupWithManager starts the controller with a manager.
+// SetupWithManager starts the controllers with a manager: one for the sizes of a pool's
+// parts, and one for all else, which a pool that is scaled need not wait for.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.Grace == 0 {
 		r.Grace = DefaultGrace
@@ -86,21 +88,27 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.Doubt == 0 {
 		r.Doubt = DefaultDoubt
 	}
+	if err := (&sizer{Reconciler: r}).setup(mgr); err != nil {
+		return err
+	}
 	owned := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v1beta1.NstanceMachinePool{})
-	// What others write into a status all the time is of no interest here.
-	wanted := builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nstancemachinepool").
 		For(&v1beta1.NstanceMachinePool{}).
 		Owns(&v1beta1.NstanceShardGroup{}).
-		Watches(&v1beta1.NstanceMachine{}, owned, wanted).
-		Watches(&clusterv1.MachinePool{}, handler.EnqueueRequestsFromMapFunc(ofMachinePool), wanted).
-		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine), wanted).
-		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster), wanted).
+		Watches(&v1beta1.NstanceMachine{}, owned, wanted()).
+		Watches(&clusterv1.MachinePool{}, handler.EnqueueRequestsFromMapFunc(ofMachinePool), wanted()).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine), wanted()).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster), wanted()).
 		WatchesRawSource(r.Shards.Source(r.index.ofEvent)).
 		WatchesRawSource(r.Nodes.Source(&corev1.Node{}, r.index.ofNode, predicate.Funcs{UpdateFunc: nodeChanged})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4, SkipNameValidation: new(true)}).
 		Complete(r)
+}
+
+// wanted leaves out what others write into a status all the time.
+func wanted() builder.Predicates {
+	return builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstancemachinepools,verbs=get;list;watch;patch
@@ -119,7 +127,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	s, err := r.read(ctx, r.Client, req.NamespacedName)
 	if apierrors.IsNotFound(err) {
 		r.index.forget(req.NamespacedName)
-		r.waits.end(req.NamespacedName)
 		r.strangers.keep(req.NamespacedName, nil)
 		return ctrl.Result{}, nil
 	}
@@ -143,8 +150,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // keep does every part of the work, whatever becomes of the others.
 func (r *Reconciler) keep(ctx context.Context, s *scope) (ctrl.Result, error) {
-	result, sizesErr := r.keepSizes(ctx, s)
-	result = sooner(result, s.again)
+	result := s.again
 	machinesErr := r.keepMachines(ctx, s)
 	listErr := r.keepList(ctx, s)
 	if r.strangers.any(client.ObjectKeyFromObject(s.pool)) {
@@ -159,7 +165,7 @@ func (r *Reconciler) keep(ctx context.Context, s *scope) (ctrl.Result, error) {
 	}
 	templateErr := r.keepTemplate(ctx, s)
 	statusErr := r.writeStatus(ctx, s, nodes)
-	return again(result, sizesErr, machinesErr, listErr, nodesErr, templateErr, statusErr)
+	return again(result, machinesErr, listErr, nodesErr, templateErr, statusErr)
 }
 
 func (r *Reconciler) ensureFinalizer(ctx context.Context, pool *v1beta1.NstanceMachinePool) error {
@@ -174,6 +180,7 @@ func (r *Reconciler) ensureFinalizer(ctx context.Context, pool *v1beta1.NstanceM
 }
 
 // again joins errors. A conflict is none: soon the cache has what was written meanwhile.
+// Nor is a moment in which the sizes are looked at.
 func again(result ctrl.Result, errs ...error) (ctrl.Result, error) {
 	var bad []error
 	for _, err := range errs {
@@ -190,7 +197,7 @@ func again(result ctrl.Result, errs ...error) (ctrl.Result, error) {
 }
 
 func ignoreConflict(err error) error {
-	if apierrors.IsConflict(err) {
+	if apierrors.IsConflict(err) || errors.Is(err, errSizing) {
 		return nil
 	}
 	return err

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -79,19 +78,16 @@ func (r *Reconciler) read(ctx context.Context, from client.Reader, key client.Ob
 
 func (r *Reconciler) readPlaces(ctx context.Context, from client.Reader, s *scope) error {
 	group := string(s.pool.Spec.Group)
-	for _, shard := range s.pool.Spec.Shards {
-		g := &v1beta1.NstanceShardGroup{}
-		err := from.Get(ctx, client.ObjectKey{Namespace: s.pool.Namespace, Name: capi.ShardGroupName(group, string(shard))}, g)
-		if apierrors.IsNotFound(err) {
-			g = nil
-		} else if err != nil {
-			return fmt.Errorf("read the group on shard %s: %w", shard, err)
-		}
-		s.places = append(s.places, place{shard: string(shard), listed: true, group: g})
-	}
 	var all v1beta1.NstanceShardGroupList
 	if err := from.List(ctx, &all, client.InNamespace(s.pool.Namespace), client.MatchingLabels{v1beta1.LabelGroup: group}); err != nil {
 		return fmt.Errorf("list the group's shards: %w", err)
+	}
+	for _, shard := range s.pool.Spec.Shards {
+		g, err := part(ctx, from, all.Items, client.ObjectKey{Namespace: s.pool.Namespace, Name: capi.ShardGroupName(group, string(shard))})
+		if err != nil {
+			return fmt.Errorf("read the group on shard %s: %w", shard, err)
+		}
+		s.places = append(s.places, place{shard: string(shard), listed: true, group: g})
 	}
 	slices.SortFunc(all.Items, func(a, b v1beta1.NstanceShardGroup) int { return cmpNames(a.Name, b.Name) })
 	for i := range all.Items {
@@ -104,6 +100,19 @@ func (r *Reconciler) readPlaces(ctx context.Context, from client.Reader, s *scop
 		r.look(s, &s.places[i])
 	}
 	return nil
+}
+
+// part is the NstanceShardGroup of a name, if there is one: of those that were listed, or
+// else read, since its label may have been taken off.
+func part(ctx context.Context, from client.Reader, all []v1beta1.NstanceShardGroup, key client.ObjectKey) (*v1beta1.NstanceShardGroup, error) {
+	if n := slices.IndexFunc(all, func(g v1beta1.NstanceShardGroup) bool { return g.Name == key.Name }); n >= 0 {
+		return all[n].DeepCopy(), nil // the list is sorted later
+	}
+	g := &v1beta1.NstanceShardGroup{}
+	if err := from.Get(ctx, key, g); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return g, nil
 }
 
 // look adds what the shard says.

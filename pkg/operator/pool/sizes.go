@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,7 +30,11 @@ func cmpNames(a, b string) int { return cmp.Compare(a, b) }
 // and the smaller number of replicas a cache may show the second first.
 func (r *Reconciler) keepSizes(ctx context.Context, s *scope) (ctrl.Result, error) {
 	key := client.ObjectKeyFromObject(s.pool)
-	if !s.scalable() || (len(r.steps(s, nil)) == 0 && spread.Excess(s.replicas(), s.shards()) == 0) {
+	excess := spread.Excess(s.replicas(), s.shards())
+	if excess > 0 { // the grace counts from here on, not from when all has been read
+		r.waits.began(key, s.replicas(), r.Now())
+	}
+	if excess == 0 && len(r.steps(s, nil)) == 0 {
 		r.waits.end(key)
 		return ctrl.Result{}, nil
 	}
@@ -41,18 +46,25 @@ func (r *Reconciler) keepSizes(ctx context.Context, s *scope) (ctrl.Result, erro
 	if err != nil || wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, err
 	}
-	var errs []error
-	for _, step := range r.steps(s, victims) {
-		if err := r.write(ctx, s, step); err != nil {
-			errs = append(errs, fmt.Errorf("shard %s: %w", step.place.shard, err))
-		}
+	steps := r.steps(s, victims)
+	errs := make([]error, len(steps))
+	var all sync.WaitGroup // one shard's does not wait for another's
+	for i, step := range steps {
+		all.Go(func() {
+			if err := r.write(ctx, s, step); err != nil {
+				errs[i] = fmt.Errorf("shard %s: %w", step.place.shard, err)
+			}
+		})
 	}
+	all.Wait()
 	return again(ctrl.Result{}, errs...)
 }
 
-// scalable: somebody says how many machines there are to be, and it is to be heard.
+// scalable: somebody says how many machines there are to be, and it is to be heard. The
+// finalizer sees to it that no part outlives the pool.
 func (s *scope) scalable() bool {
-	return s.owner != nil && !s.paused && s.owner.DeletionTimestamp.IsZero() && s.pool.DeletionTimestamp.IsZero()
+	return s.owner != nil && !s.paused && s.owner.DeletionTimestamp.IsZero() && s.pool.DeletionTimestamp.IsZero() &&
+		slices.Contains(s.pool.Finalizers, v1beta1.Finalizer)
 }
 
 // maxReplicas are what the schema has room for in a list.
