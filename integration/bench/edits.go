@@ -70,7 +70,7 @@ func editsAmong(ctx context.Context, b *bench, groups int) (figures []figure, er
 	if err != nil {
 		return nil, err
 	}
-	if err := putGroups(ctx, store, groups); err != nil {
+	if err := putGroups(ctx, store, shardID, groups); err != nil {
 		return nil, err
 	}
 	n := node{ID: "server", Store: store, Provider: newMachines(fake.New(fake.Config{})), CacheDir: dir, Addrs: addrs, Logger: logger}
@@ -100,7 +100,7 @@ func editsAmong(ctx context.Context, b *bench, groups int) (figures []figure, er
 }
 
 // putGroups is what a shard has of that many groups without an instance.
-func putGroups(ctx context.Context, store object.Store, groups int) error {
+func putGroups(ctx context.Context, store object.Store, shard string, groups int) error {
 	entries := map[string]any{}
 	for n := range groups {
 		entries[editedGroup(n)] = map[string]any{"template": kind, "size": 0, "vars": map[string]any{"n": n, "color": "none"}}
@@ -109,7 +109,7 @@ func putGroups(ctx context.Context, store object.Store, groups int) error {
 	if err != nil {
 		return err
 	}
-	_, err = store.Put(ctx, "groups/"+shardID+".jsonc", body, object.Precondition{})
+	_, err = store.Put(ctx, "groups/"+shard+".jsonc", body, object.Precondition{})
 	return err
 }
 

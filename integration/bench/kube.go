@@ -32,7 +32,7 @@ const (
 // measureKubernetes measures the operator on a control plane with Cluster API's core.
 func measureKubernetes(ctx context.Context, b *bench) (figures []figure, err error) {
 	for _, part := range []func(*bench, *harness, *planetest.Plane) ([]figure, error){
-		scalings, podsAndMachines, unchanged, operatorMemory,
+		scalings, podsAndMachines, unchanged, manyGroups, operatorMemory,
 	} {
 		err := within(ctx, func(h *harness) error { //nolint:contextcheck // the harness has it
 			var shared planetest.SharedCore // one each: core goes on working on what a part leaves

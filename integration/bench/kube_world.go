@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,17 +49,30 @@ func newKubeWorld(h *harness, plane *planetest.Plane) *kubeWorld {
 		w.shards.Shard(id).SetTiming(func(t *shardstest.Timing) { t.Drain = 0 })
 	}
 	register := registrationtest.New(h, w.shards.CA())
-	var text strings.Builder
-	fmt.Fprintf(&text, "cluster_id: %s\nshards:\n", registrationtest.Name)
+	at := map[string]kubeAddrs{}
 	for _, id := range []string{kubeOne, kubeTwo} {
-		fmt.Fprintf(&text, "  %s: {registration_addr: %q, operator_addr: %q}\n", id, register.Shard(id).Registration, w.shards.Addr(id))
+		at[id] = kubeAddrs{register.Shard(id).Registration, w.shards.Addr(id)}
 	}
-	w.file = filepath.Join(h.TempDir(), "config.yaml")
+	w.furnish(registrationtest.Name, at, register.CAs(), registrationtest.Nonce)
+	return w
+}
+
+// kubeAddrs are where an operator finds a shard.
+type kubeAddrs struct{ registration, operator string }
+
+// furnish makes all that an operator finds when it begins.
+func (w *kubeWorld) furnish(cluster string, shards map[string]kubeAddrs, ca []byte, nonce string) {
+	var text strings.Builder
+	fmt.Fprintf(&text, "cluster_id: %s\nshards:\n", cluster)
+	for _, id := range slices.Sorted(maps.Keys(shards)) {
+		fmt.Fprintf(&text, "  %s: {registration_addr: %q, operator_addr: %q}\n", id, shards[id].registration, shards[id].operator)
+	}
+	w.file = filepath.Join(w.TempDir(), "config.yaml")
 	w.must(os.WriteFile(w.file, []byte(text.String()), 0o600))
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: w.ns, Name: name} }
 	for _, o := range []client.Object{
-		&corev1.ConfigMap{ObjectMeta: meta("nstance-cluster-ca"), Data: map[string]string{"ca.crt": string(register.CAs())}},
-		&corev1.Secret{ObjectMeta: meta("nstance-operator-nonce"), Data: map[string][]byte{"nonce.jwt": []byte(registrationtest.Nonce)}},
+		&corev1.ConfigMap{ObjectMeta: meta("nstance-cluster-ca"), Data: map[string]string{"ca.crt": string(ca)}},
+		&corev1.Secret{ObjectMeta: meta("nstance-operator-nonce"), Data: map[string][]byte{"nonce.jwt": []byte(nonce)}},
 		&corev1.ServiceAccount{ObjectMeta: meta("nstance-capi-workload")},
 		&rbacv1.ClusterRoleBinding{ // for Cluster API's core: what it may do is tried elsewhere
 			ObjectMeta: metav1.ObjectMeta{Name: w.ns},
@@ -65,9 +80,8 @@ func newKubeWorld(h *harness, plane *planetest.Plane) *kubeWorld {
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.ns, Name: "nstance-capi-workload"}},
 		},
 	} {
-		w.must(plane.Client.Create(h.ctx, o))
+		w.must(w.plane.Client.Create(w.ctx, o))
 	}
-	return w
 }
 
 func (w *kubeWorld) must(err error) {

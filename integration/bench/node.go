@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -22,6 +23,7 @@ const encryptionKey = "bench-bench-bench-bench-bench-32"
 // node is one server in this process.
 type node struct {
 	ID       string
+	Shard    string // empty: shardID
 	Store    object.Store
 	Provider provider.Provider
 	CacheDir string
@@ -32,7 +34,7 @@ type node struct {
 // run serves until ctx ends.
 func (n node) run(ctx context.Context) error {
 	return server.Run(ctx, server.Config{
-		Shard: shardID, ID: n.ID, CacheDir: n.CacheDir, AdvertiseHost: loopback, Bind: n.Addrs, Version: "bench",
+		Shard: cmp.Or(n.Shard, shardID), ID: n.ID, CacheDir: n.CacheDir, AdvertiseHost: loopback, Bind: n.Addrs, Version: "bench",
 		Store:        n.Store,
 		OpenProvider: func(server.Opening) (provider.Provider, error) { return n.Provider, nil },
 		Getenv:       getenv, Now: time.Now, Random: rand.Reader, Logger: n.Logger,

@@ -23,7 +23,9 @@ type operator struct{ client *rpc.Client }
 const operatorID fleet.InstanceID = "opr01jw51r7hsec0syhzdhqdajk8a"
 
 // newOperator makes a certificate for the operator.
-func newOperator(ca *pki.CA, addr string) (*operator, error) {
+func newOperator(ca *pki.CA, addr string) (*operator, error) { return operatorOf(shardID, ca, addr) }
+
+func operatorOf(shard string, ca *pki.CA, addr string) (*operator, error) {
 	pair, err := issue(ca.IssueOperator, operatorID)
 	if err != nil {
 		return nil, err
@@ -31,7 +33,7 @@ func newOperator(ca *pki.CA, addr string) (*operator, error) {
 	endpoint := pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(pki.NewBundle(ca.Certificate()), pair), Now: time.Now}
 	asks, err := rpc.NewClient(rpc.ClientConfig{
 		Addrs: []string{addr}, UserAgent: "bench", Random: mathrand.Float64,
-		TLS: func(host string) *tls.Config { return endpoint.Client(host, shardID) },
+		TLS: func(host string) *tls.Config { return endpoint.Client(host, shard) },
 	})
 	if err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func TestDevelopmentStack(t *testing.T) {
 	s := develop(t)
 	s.up()
 	names := s.ready(4)
-	s.until("the pool is imported and runs", func() error {
+	s.until("the pool, which is there, runs", func() error {
 		if phase := s.kubectl("-n", "nstance", "get", "machinepool", "web", "-o", "jsonpath={.status.phase}"); phase != "Running" {
 			return fmt.Errorf("its phase is %q", phase)
 		}

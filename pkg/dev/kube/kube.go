@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -181,18 +182,26 @@ func apply(ctx context.Context, api client.Client, o *unstructured.Unstructured)
 	return nil
 }
 
-// ReadyNodes counts the nodes that are ready.
-func ReadyNodes(ctx context.Context, kubeconfig string) (ready int, err error) {
+// Cluster is an API server that is looked at.
+type Cluster struct{ api client.Client }
+
+// Open returns the API server of a kubeconfig.
+func Open(kubeconfig string) (*Cluster, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	api, err := connect(config)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
+	return &Cluster{api}, nil
+}
+
+// ReadyNodes counts the nodes that are ready.
+func (c *Cluster) ReadyNodes(ctx context.Context) (ready int, err error) {
 	var all corev1.NodeList
-	if err := api.List(ctx, &all); err != nil {
+	if err := c.api.List(ctx, &all); err != nil {
 		return 0, err
 	}
 	for i := range all.Items {
@@ -203,4 +212,17 @@ func ReadyNodes(ctx context.Context, kubeconfig string) (ready int, err error) {
 		}
 	}
 	return ready, nil
+}
+
+// Pools are the names of Cluster API's MachinePools in the operator's namespace.
+func (c *Cluster) Pools(ctx context.Context) (names []string, err error) {
+	all := &unstructured.UnstructuredList{}
+	all.SetGroupVersionKind(schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "MachinePoolList"})
+	if err := c.api.List(ctx, all, client.InNamespace(Namespace)); err != nil {
+		return nil, err
+	}
+	for i := range all.Items {
+		names = append(names, all.Items[i].GetName())
+	}
+	return names, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -272,18 +273,30 @@ func (s *Stack) writeOperatorConfig() error {
 	return os.WriteFile(path, []byte(b.String()), 0o600)
 }
 
-// waitNodes waits until each instance has a node that is ready.
+// waitNodes waits until each instance has a node that is ready, and each group is a pool
+// that can be scaled.
 func (s *Stack) waitNodes(ctx context.Context) error {
+	cluster, err := kube.Open(s.cfg.Kubeconfig)
+	if err != nil {
+		return err
+	}
 	return poll(ctx, func() (bool, string) {
 		groups, err := s.groups(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		pools, err := cluster.Pools(ctx)
 		if err != nil {
 			return false, err.Error()
 		}
 		want := 0
 		for _, g := range groups {
 			want += g.ActualSize
+			if !slices.Contains(pools, g.Key) {
+				return false, fmt.Sprintf("group %s is no MachinePool: those are %v", g.Key, pools)
+			}
 		}
-		ready, err := kube.ReadyNodes(ctx, s.cfg.Kubeconfig)
+		ready, err := cluster.ReadyNodes(ctx)
 		if err != nil {
 			return false, err.Error()
 		}
