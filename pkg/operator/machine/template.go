@@ -54,7 +54,7 @@ func (r *Templates) ofEvent(e shards.Event) []reconcile.Request {
 	return requests
 }
 
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstancemachinetemplates,verbs=get;list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstancemachinetemplates,verbs=list;watch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstancemachinetemplates/status,verbs=patch
 
 // Reconcile writes the status of one template, if something else is known now.

@@ -93,8 +93,8 @@ func (r *Reporter) hear(e shards.Event) []reconcile.Request {
 	return []reconcile.Request{req}
 }
 
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=nstanceshardgroups;nstancemachinepools;nstancemachines;nstanceclusters,verbs=get;list;watch,namespace=nstance
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinepools,verbs=get;list;watch,namespace=nstance
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=nstanceshardgroups;nstancemachinepools;nstancemachines;nstanceclusters,verbs=list;watch,namespace=nstance
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machinepools,verbs=list;watch,namespace=nstance
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 

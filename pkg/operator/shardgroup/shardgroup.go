@@ -59,7 +59,7 @@ type Reconciler struct {
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=nstanceshardgroups,verbs=get;list;watch;patch,namespace=nstance
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=nstanceshardgroups/status,verbs=patch,namespace=nstance
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch,namespace=nstance
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=list;watch,namespace=nstance
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=nstance
 
 // Reconcile implements reconcile.Reconciler. It never waits for a shard.
