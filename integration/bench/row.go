@@ -32,6 +32,7 @@ func rows() []row {
 		{name: "connected", what: "agents over mutual TLS, three streams each", run: measureConnected},
 		{name: "siege", what: "1,000 agents while strangers attack from four addresses", run: measureSiege},
 		{name: "kubernetes", what: "the operator on a real control plane, with shards in memory", run: measureKubernetes},
+		{name: "stack", what: "the development stack with Kubernetes", run: measureStack},
 		{name: "footprint", what: "real binaries: idle RSS, compressed size", run: measureFootprint},
 		{name: "idle", what: "object-storage requests of an idle shard", run: measureIdle, background: startIdle},
 	}

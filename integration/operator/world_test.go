@@ -29,7 +29,7 @@ const (
 )
 
 // patience is how long something may take that nothing measures.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // world is everything of one story.
 type world struct {

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/shirou/gopsutil/v4/process"
+
+	"github.com/nstance/nstance/pkg/retry"
+)
+
+// stackSettle is how long the stack's memory settles.
+const stackSettle = 15 * time.Second
+
+// devStack is a development stack with Kubernetes in a folder of its own.
+type devStack struct {
+	b    *bench
+	temp string
+}
+
+// measureStack brings the development stack up with Kubernetes, all of which is built,
+// from nothing and then from what was there before, until nodes are ready.
+func measureStack(ctx context.Context, b *bench) (figures []figure, err error) {
+	temp, err := b.folder("stack")
+	if err != nil {
+		return nil, err
+	}
+	s := &devStack{b, temp}
+	defer func() {
+		if downErr := s.dev(context.WithoutCancel(ctx), "down"); err == nil {
+			err = downErr
+		}
+	}()
+	first, err := s.up(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := retry.Wait(ctx, stackSettle); err != nil {
+		return nil, err
+	}
+	used, count, err := s.memory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.dev(ctx, "down"); err != nil {
+		return nil, err
+	}
+	again, err := s.up(ctx)
+	return []figure{
+		newFigure("stack_up", first.Seconds(), "s", 1).atMost(20).noted("built before, in an empty folder"),
+		newFigure("stack_up_again", again.Seconds(), "s", 1).atMost(20).noted("with the objects of before"),
+		newFigure("stack_rss", used, "MiB", count).atMost(1.2 * 1024).noted("of all processes, what they share counted in each"),
+	}, err
+}
+
+func (s *devStack) up(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	err := s.dev(ctx, "up", "--kubernetes", "--provider", "process")
+	return time.Since(began), err
+}
+
+func (s *devStack) dev(ctx context.Context, args ...string) error {
+	_, err := s.ask(ctx, args...)
+	return err
+}
+
+func (s *devStack) ask(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.b.bin, "dev"), append(args, "--temp", s.temp, "--bin", s.b.bin)...)
+	cmd.Env = append(os.Environ(), "DEV_OUTPUT=json")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("dev %s: %w: %s", args[0], err, said.Bytes())
+	}
+	return out, nil
+}
+
+// memory is what the supervisor, all that it started, and the agents take, in MiB.
+func (s *devStack) memory(ctx context.Context) (sum float64, count int, err error) {
+	out, err := s.ask(ctx, "status")
+	if err != nil {
+		return 0, 0, err
+	}
+	var report struct{ Supervisor int32 }
+	if err := json.Unmarshal(out, &report); err != nil {
+		return 0, 0, fmt.Errorf("dev status: %w", err)
+	}
+	supervisor, err := process.NewProcessWithContext(ctx, report.Supervisor)
+	if err != nil {
+		return 0, 0, err
+	}
+	all := map[int32]bool{report.Supervisor: true}
+	below(ctx, supervisor, all)
+	for _, agent := range agentsIn(ctx, filepath.Join(s.temp, "agents")) {
+		all[agent.Pid] = true
+	}
+	for pid := range all {
+		one, err := rss(ctx, int(pid))
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		sum, count = sum+one, count+1
+	}
+	return sum, count, nil
+}
+
+// below adds all that a process started, and what these did.
+func below(ctx context.Context, p *process.Process, all map[int32]bool) {
+	children, err := p.ChildrenWithContext(ctx)
+	if err != nil {
+		return // it has none, or has ended
+	}
+	for _, child := range children {
+		if !all[child.Pid] {
+			all[child.Pid] = true
+			below(ctx, child, all)
+		}
+	}
+}
