@@ -41,7 +41,7 @@ func manyGroups(b *bench, h *harness, plane *planetest.Plane) ([]figure, error) 
 		return nil, err
 	}
 	stop := w.operate()
-	w.pools(kubeMany)
+	w.pools(kubeMany + 1) // one is in the config
 	for n := range kubeMany {
 		w.must(wantVars(w, editedGroup(n)))
 	}
