@@ -86,7 +86,9 @@ func rooms() map[string][]string {
 		"pkg/dev/s3":    {"pkg/object"},
 		"pkg/dev/kube":  {},
 		"pkg/dev/watch": {"pkg/retry"},
-		"pkg/dev/stack": {"pkg/config", "pkg/dev/kube", "pkg/dev/watch", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/retry"},
+		"pkg/dev/stack": {
+			"pkg/config", "pkg/dev/kube", "pkg/dev/watch", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/retry",
+		},
 
 		// The operator's rooms know one another only downwards: one reconciler none of
 		// the others, and all of them the shards through interfaces of their own.

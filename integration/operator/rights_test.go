@@ -86,7 +86,7 @@ var elsewhere = map[planetest.Call]string{
 	{Verb: "get", Group: "apps", Resource: "daemonsets"}:                              "drain, TestNodeIsEmptied",
 	{Verb: "delete", Resource: "secrets"}:                                             "cluster, TestADeletedClusterIsLetGo",
 	{Verb: "update", Resource: "secrets"}:                                             "secretstore, TestCAs",
-	{Verb: "patch", Resource: "events"}:                                               "what client-go writes of an election that repeats itself",
+	{Verb: "patch", Resource: "events"}:                                               "an event of an election that comes again",
 	{Verb: "patch", Group: v1beta1.Group, Resource: "nstancemachinetemplates/status"}: "machine, TestATemplateShowsWhatItsMachinesHave",
 	{Verb: "delete", Group: v1beta1.Group, Resource: "nstancemachines"}:               "ondemand, TestACrashAtAnyStepLeavesOneMachine",
 	{Verb: "delete", Group: v1beta1.Group, Resource: "nstanceshardgroups"}:            "pool, TestADeletedPoolWaitsForItsShards",

@@ -126,8 +126,8 @@ func ended(err error) string {
 	}
 }
 
-// stop sends sig and waits for the end; after grace it kills.
-func (c *component) stop(sig syscall.Signal, grace time.Duration) {
+// stop sends sig and waits for the end; after stopGrace it kills.
+func (c *component) stop(sig syscall.Signal) {
 	c.mu.Lock()
 	c.wanted = false
 	cmd, exited := c.cmd, c.exited
@@ -139,7 +139,7 @@ func (c *component) stop(sig syscall.Signal, grace time.Duration) {
 	_ = cmd.Process.Signal(sig)
 	select {
 	case <-exited:
-	case <-time.After(grace):
+	case <-time.After(stopGrace):
 		_ = cmd.Process.Kill()
 		<-exited
 	}

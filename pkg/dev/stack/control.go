@@ -46,7 +46,7 @@ func (s *Stack) serveControl(ctx context.Context, shutdown func()) (closeFn func
 	})
 	mux.HandleFunc("POST /start/{name}", s.act(func(ctx context.Context, c *component, _ syscall.Signal) error { return c.start(ctx) }))
 	mux.HandleFunc("POST /stop/{name}", s.act(func(_ context.Context, c *component, sig syscall.Signal) error {
-		c.stop(sig, stopGrace)
+		c.stop(sig)
 		return nil
 	}))
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}

@@ -35,7 +35,7 @@ func (f Flags) Foreground(ctx context.Context, name string, out io.Writer) (err 
 	if err := c.start(ctx); err != nil {
 		return err
 	}
-	defer c.stop(syscall.SIGTERM, stopGrace)
+	defer c.stop(syscall.SIGTERM)
 	(&Stack{cfg: cfg, components: []*component{c}}).watched(ctx)
 	<-ctx.Done()
 	return nil

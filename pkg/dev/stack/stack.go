@@ -140,7 +140,7 @@ func (s *Stack) Run(ctx context.Context) error {
 func (s *Stack) stopAll(ctx context.Context) {
 	var servers sync.WaitGroup
 	for _, c := range s.components[1:] {
-		servers.Go(func() { c.stop(syscall.SIGTERM, stopGrace) })
+		servers.Go(func() { c.stop(syscall.SIGTERM) })
 	}
 	servers.Wait()
 	ctx, cancel := context.WithTimeout(ctx, stopGrace)
@@ -148,7 +148,7 @@ func (s *Stack) stopAll(ctx context.Context) {
 	if err := removeAgents(ctx, s.cfg); err != nil {
 		s.cfg.Logger.Error("agents may be left behind", slog.Any("error", err))
 	}
-	s.components[0].stop(syscall.SIGTERM, stopGrace)
+	s.components[0].stop(syscall.SIGTERM)
 }
 
 // component finds one by name.

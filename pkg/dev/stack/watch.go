@@ -133,7 +133,7 @@ func (c *component) restart(ctx context.Context) bool {
 	if !wanted {
 		return false
 	}
-	c.stop(syscall.SIGTERM, stopGrace)
+	c.stop(syscall.SIGTERM)
 	if err := c.start(ctx); err != nil {
 		c.log.ErrorContext(ctx, "can't be started again", slog.String("component", c.spec.Name), slog.Any("error", err))
 		return false

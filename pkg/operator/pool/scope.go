@@ -104,7 +104,9 @@ func (r *Reconciler) readPlaces(ctx context.Context, from client.Reader, s *scop
 
 // part is the NstanceShardGroup of a name, if there is one: of those that were listed, or
 // else read, since its label may have been taken off.
-func part(ctx context.Context, from client.Reader, all []v1beta1.NstanceShardGroup, key client.ObjectKey) (*v1beta1.NstanceShardGroup, error) {
+func part(
+	ctx context.Context, from client.Reader, all []v1beta1.NstanceShardGroup, key client.ObjectKey,
+) (*v1beta1.NstanceShardGroup, error) {
 	if n := slices.IndexFunc(all, func(g v1beta1.NstanceShardGroup) bool { return g.Name == key.Name }); n >= 0 {
 		return all[n].DeepCopy(), nil // the list is sorted later
 	}
