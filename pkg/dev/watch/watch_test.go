@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +18,10 @@ import (
 
 // source is a folder that is watched, and what came of it.
 type source struct {
-	t      *testing.T
-	root   string
+	t    *testing.T
+	root string
+
+	mu     sync.Mutex
 	log    bytes.Buffer
 	fails  error
 	writes func() // while it is built
@@ -38,8 +41,7 @@ func simulated(t *testing.T, tell func(*source)) {
 		go func() {
 			done <- watch.Run(ctx, watch.Config{
 				Root: s.root, Skip: []string{filepath.Join(s.root, "bin")}, Every: time.Second,
-				Build: s.build, Built: func(context.Context) { s.built++ },
-				Logger: slog.New(slog.NewTextHandler(&s.log, nil)),
+				Build: s.build, Built: s.took, Logger: slog.New(slog.NewTextHandler(s, nil)),
 			})
 		}()
 		s.later()
@@ -51,7 +53,35 @@ func simulated(t *testing.T, tell func(*source)) {
 	})
 }
 
+// Write keeps what is logged.
+func (s *source) Write(line []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Write(line)
+}
+
+func (s *source) said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.String()
+}
+
+// on has builds end with an error, and something be written during the next one.
+func (s *source) on(fails error, writes func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fails, s.writes = fails, writes
+}
+
+func (s *source) took(context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.built++
+}
+
 func (s *source) build(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.builds++
 	if s.writes != nil {
 		s.writes()
@@ -79,8 +109,11 @@ func (s *source) later() {
 
 func (s *source) want(builds, built int) {
 	s.t.Helper()
+	log := s.said()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.builds != builds || s.built != built {
-		s.t.Errorf("%d builds, %d of which went well; want %d and %d\n%s", s.builds, s.built, builds, built, s.log.String())
+		s.t.Errorf("%d builds, %d of which went well; want %d and %d\n%s", s.builds, s.built, builds, built, log)
 	}
 }
 
@@ -128,7 +161,7 @@ func TestAChangeThatIsNotOverWaits(t *testing.T) {
 	simulated(t, func(s *source) {
 		for n := range 10 {
 			s.write("main.go", strings.Repeat("x", n+1))
-			time.Sleep(time.Second)
+			time.Sleep(700 * time.Millisecond) // there is one between any two looks
 		}
 		s.want(0, 0)
 		s.later()
@@ -138,7 +171,7 @@ func TestAChangeThatIsNotOverWaits(t *testing.T) {
 
 func TestAChangeDuringABuildIsBuiltNext(t *testing.T) {
 	simulated(t, func(s *source) {
-		s.writes = func() { s.write("main.go", "package main // and more") }
+		s.on(nil, func() { s.write("main.go", "package main // and more") })
 		s.write("main.go", "package main // more")
 		s.later()
 		s.want(2, 2)
@@ -148,14 +181,14 @@ func TestAChangeDuringABuildIsBuiltNext(t *testing.T) {
 // After a build that failed nothing is taken up, and the next change is built.
 func TestAFailedBuild(t *testing.T) {
 	simulated(t, func(s *source) {
-		s.fails = errors.New("main.go:1: expected package")
+		s.on(errors.New("main.go:1: expected package"), nil)
 		s.write("main.go", "pakage main")
 		s.later()
 		s.want(1, 0)
-		if !strings.Contains(s.log.String(), "expected package") || !strings.Contains(s.log.String(), "main.go") {
-			t.Errorf("the log does not say why: %s", s.log.String())
+		if log := s.said(); !strings.Contains(log, "expected package") || !strings.Contains(log, "files=[main.go]") {
+			t.Errorf("the log does not say why: %s", log)
 		}
-		s.fails = nil
+		s.on(nil, nil)
 		s.write("main.go", "package main")
 		s.later()
 		s.want(2, 1)
@@ -168,7 +201,7 @@ func TestTheLogNamesAFewFiles(t *testing.T) {
 			s.write(name+".go", "package main")
 		}
 		s.later()
-		if log := s.log.String(); !strings.Contains(log, "and 2 more") {
+		if log := s.said(); !strings.Contains(log, "and 2 more") {
 			t.Errorf("it is %s", log)
 		}
 	})
