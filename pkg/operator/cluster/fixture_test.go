@@ -138,32 +138,11 @@ func (w *world) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: w.ns, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: "prod--default"}}
 }
 
-func (w *world) make(o client.Object) {
-	w.t.Helper()
-	if err := w.Client.Create(w.t.Context(), o); err != nil {
-		w.t.Fatal(err)
-	}
-}
+func (w *world) make(o client.Object) { w.t.Helper(); w.Make(w.t, o) }
 
-func (w *world) delete(o client.Object) {
-	w.t.Helper()
-	if err := w.Client.Delete(w.t.Context(), o); err != nil {
-		w.t.Fatal(err)
-	}
-}
+func (w *world) delete(o client.Object) { w.t.Helper(); w.Delete(w.t, o) }
 
-// patch changes an object as it is now.
-func (w *world) patch(o client.Object, change func()) {
-	w.t.Helper()
-	if err := w.Client.Get(w.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-		w.t.Fatal(err)
-	}
-	was := o.DeepCopyObject().(client.Object)
-	change()
-	if err := w.Client.Patch(w.t.Context(), o, client.MergeFrom(was)); err != nil {
-		w.t.Fatal(err)
-	}
-}
+func (w *world) patch(o client.Object, change func()) { w.t.Helper(); w.Patch(w.t, o, change) }
 
 // all are the objects that the controller keeps.
 type all struct {

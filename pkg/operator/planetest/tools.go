@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
@@ -24,6 +25,38 @@ func (p *Plane) Namespace(tb testing.TB) string {
 		tb.Fatalf("make a namespace: %v", err)
 	}
 	return ns.Name
+}
+
+// Make creates an object, as an administrator.
+func (p *Plane) Make(tb testing.TB, o client.Object) {
+	tb.Helper()
+	if err := p.Client.Create(tb.Context(), o); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Delete deletes an object, as an administrator.
+func (p *Plane) Delete(tb testing.TB, o client.Object) {
+	tb.Helper()
+	if err := p.Client.Delete(tb.Context(), o); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Patch changes an object as it is now: change is called once o holds that.
+func (p *Plane) Patch(tb testing.TB, o client.Object, change func()) {
+	tb.Helper()
+	if err := p.Client.Get(tb.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		tb.Fatal(err)
+	}
+	was, ok := o.DeepCopyObject().(client.Object)
+	if !ok {
+		tb.Fatalf("the copy of a %T is no object", o)
+	}
+	change()
+	if err := p.Client.Patch(tb.Context(), o, client.MergeFrom(was)); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // User returns the way to the API server of a user who may do what RBAC lets it.
