@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,7 +90,7 @@ func (r *Reconciler) readPlaces(ctx context.Context, from client.Reader, s *scop
 		}
 		s.places = append(s.places, place{shard: string(shard), listed: true, group: g})
 	}
-	slices.SortFunc(all.Items, func(a, b v1beta1.NstanceShardGroup) int { return cmpNames(a.Name, b.Name) })
+	slices.SortFunc(all.Items, func(a, b v1beta1.NstanceShardGroup) int { return strings.Compare(a.Name, b.Name) })
 	for i := range all.Items {
 		g := &all.Items[i]
 		if !slices.Contains(s.pool.Spec.Shards, g.Spec.Shard) && metav1.IsControlledBy(g, s.pool) {

@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,8 +20,6 @@ import (
 	"github.com/nstance/nstance/pkg/operator/spread"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
-
-func cmpNames(a, b string) int { return cmp.Compare(a, b) }
 
 // keepSizes gives every shard its part. That something is to change may be seen in a
 // cache; what it is, is decided on what the API server itself says: two parts of a pool
