@@ -11,7 +11,7 @@ import (
 // perShard is how many calls one shard is asked at a time. A shard writes changes that
 // come together together, so a few would cost it more writes; it takes 100 of one
 // connection, and others need some.
-const perShard = 64
+const perShard = 90
 
 // calls are made beside the reconciler's workers, so that no shard that takes its time
 // can hold one. When a call has ended, its request is reconciled again, and finds what
@@ -63,14 +63,22 @@ func (c *calls) take(req reconcile.Request) (o *outcome, underWay bool) {
 	}
 }
 
-// start begins a request's call, which must have none. Without a free place the request
-// is reconciled again as soon as there may be one: what it wants may be different then.
-func (c *calls) start(req reconcile.Request, shard string, do func(context.Context) outcome) {
+// many reports whether a shard is asked for more than a few changes at a time.
+func (c *calls) many(shard string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running[shard]+len(c.waiting[shard]) > few
+}
+
+// start begins a request's call, which must have none, and reports whether it did. Without
+// a free place the request is reconciled again as soon as there may be one: what it wants
+// may be different then.
+func (c *calls) start(req reconcile.Request, shard string, do func(context.Context) outcome) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.running[shard] >= c.limit {
 		c.waiting[shard] = append(c.waiting[shard], req)
-		return
+		return false
 	}
 	c.running[shard]++
 	made := &call{}
@@ -87,6 +95,7 @@ func (c *calls) start(req reconcile.Request, shard string, do func(context.Conte
 		queue.Add(req)
 		c.wake(shard)
 	}()
+	return true
 }
 
 // wake has those reconciled again who can have a place now. Every reconciliation of a
@@ -98,12 +107,16 @@ func (c *calls) wake(shard string) {
 	}
 }
 
-// next takes those out of the line for whom there is a place.
+// next takes those out of the line for whom there is a place, once most of the places are
+// free: those of a shard's next write are to come together, too.
 func (c *calls) next(shard string) []reconcile.Request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	waiting := c.waiting[shard]
-	n := min(max(0, c.limit-c.running[shard]), len(waiting))
+	n := min(c.limit-c.running[shard], len(waiting))
+	if n < min(c.limit*3/4, len(waiting)) {
+		return nil
+	}
 	if c.waiting[shard] = waiting[n:]; n == len(waiting) {
 		delete(c.waiting, shard)
 	}

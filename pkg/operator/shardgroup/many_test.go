@@ -67,11 +67,14 @@ func TestNoWriteWhenNothingDiffers(t *testing.T) {
 	}
 }
 
+// atATime is how many calls one shard is asked at a time.
+const atATime = 90
+
 // TestHungShard: a shard that answers nobody does not delay a group of another one.
 func TestHungShard(t *testing.T) {
 	s := newSite(t, "a", "b")
 	s.start()
-	s.many("a", 100)
+	s.many("a", 2*atATime)
 	o := s.settled("b", dynamic(2))
 	s.shards.change("a", func(x *shardState) { x.hangs = make(chan struct{}) })
 	for _, o := range s.all() {
@@ -80,7 +83,7 @@ func TestHungShard(t *testing.T) {
 		}
 	}
 	s.eventually("calls hang", func() error {
-		if n := len(s.shards.upserts("a")); n < 64 {
+		if n := len(s.shards.upserts("a")); n < atATime {
 			return fmt.Errorf("%d do", n)
 		}
 		return nil
@@ -92,12 +95,12 @@ func TestHungShard(t *testing.T) {
 		}
 		return nil
 	})
-	if n := len(s.shards.upserts("a")); n > 64 {
+	if n := len(s.shards.upserts("a")); n > atATime {
 		t.Errorf("%d calls hang at a time", n)
 	}
 	s.shards.change("a", func(x *shardState) { close(x.hangs); x.hangs = nil }) // those that hang have timed out
 	s.eventually("all have their size", func() error {
-		for i := range 100 {
+		for i := range 2 * atATime {
 			if g := s.shards.Group("a", fmt.Sprintf("web-%d", i)); g.GetSize() != 2 {
 				return fmt.Errorf("group %v", g)
 			}

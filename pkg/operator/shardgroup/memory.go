@@ -48,10 +48,10 @@ type memory struct {
 	last map[reconcile.Request]last
 }
 
-// last is an outcome, and when the same may be asked again.
+// last is an outcome, when it came, and when the same may be asked again.
 type last struct {
 	outcome
-	until time.Time
+	at, until time.Time
 }
 
 func newMemory() *memory {
@@ -71,7 +71,7 @@ func (m *memory) keep(req reconcile.Request, o outcome, now time.Time) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.last[req] = last{o, until}
+	m.last[req] = last{o, now, until}
 }
 
 func (m *memory) of(req reconcile.Request) last {

@@ -18,8 +18,12 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// grace is for how long a call may be repeated before its group speaks of that.
-const grace = 3 * time.Second
+const (
+	// grace is for how long a call may be repeated before its group speaks of that.
+	grace = 3 * time.Second
+	// manyPause is when a status that waits for the changes of others is looked at again.
+	manyPause = 300 * time.Millisecond
+)
 
 // push has the shard make the group as it is wanted, if it is not.
 func (x *one) push(ctx context.Context) (ctrl.Result, error) {
@@ -44,6 +48,9 @@ func (x *one) push(ctx context.Context) (ctrl.Result, error) {
 	case request != nil && !x.detached:
 		return x.ask(ctx, v, request)
 	}
+	if x.amidMany(v) {
+		return ctrl.Result{RequeueAfter: manyPause}, nil
+	}
 	v.settled = request == nil && err == nil
 	return ctrl.Result{}, x.show(ctx, v.status(&x.object))
 }
@@ -52,7 +59,11 @@ func (x *one) push(ctx context.Context) (ctrl.Result, error) {
 func (x *one) ask(ctx context.Context, v view, request *nstancev1.UpsertGroupRequest) (ctrl.Result, error) {
 	again := v.last.until.Sub(v.now)
 	if again <= 0 || !v.last.holds(x.object.Generation, v.group.GetEtag()) {
-		return x.ifFresh(ctx, func() { x.call(request) }) //nolint:contextcheck // the call goes on after the look
+		fresh, result, err := x.fresh(v)
+		if fresh {
+			x.call(request)
+		}
+		return result, err
 	}
 	if v.last.err == nil && v.last.etag != v.group.GetEtag() {
 		return ctrl.Result{RequeueAfter: min(again, time.Second)}, nil // what it answered is yet to be seen
@@ -110,23 +121,35 @@ func (x *one) gone(id string) bool {
 	return i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DELETING || i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DELETED
 }
 
-// ifFresh begins a call if the object is the one that there is. The cache may be behind:
-// another operator, which is on its way out or was started by mistake, has scaled the
-// group, and the change would take that back; or it has let the object go, and made the
-// group anew.
-func (x *one) ifFresh(ctx context.Context, begin func()) (ctrl.Result, error) {
-	var now v1beta1.NstanceShardGroup
-	if err := x.Reader.Get(ctx, x.req.NamespacedName, &now); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	if now.UID != x.object.UID || now.Generation != x.object.Generation {
-		return ctrl.Result{RequeueAfter: firstPause}, nil
-	}
-	begin()
-	return ctrl.Result{}, nil
+// amidMany reports whether the group was changed a moment ago, as one of many. What comes
+// of that is shown when the others have been changed too: a shard writes changes together
+// that come together, and a thousand statuses between them would draw them apart.
+func (x *one) amidMany(v view) bool {
+	return v.last.err == nil && v.now.Sub(v.last.at) < grace && (x.looks.any() || x.calls.many(v.shard))
 }
 
-// call begins the call that asks for a change.
+// fresh reports whether the object is the one that there is. The cache may be behind:
+// another operator, which is on its way out or was started by mistake, has scaled the
+// group, and the change would take that back; or it has let the object go, and made the
+// group anew. So the object is read past the cache first, after all that was known of
+// the group. If it is not known to be fresh, the result says when it is decided anew.
+func (x *one) fresh(v view) (bool, ctrl.Result, error) {
+	is := basis{identity{x.object.UID, x.object.Generation}, v.group.GetEtag()}
+	switch {
+	case x.seen == nil || x.seen.of != is:
+		x.looks.ask(x.req, is)
+		return false, ctrl.Result{}, nil
+	case x.seen.err != nil:
+		return false, ctrl.Result{}, x.seen.err
+	case !x.seen.fresh:
+		return false, ctrl.Result{RequeueAfter: firstPause}, nil
+	}
+	return true, ctrl.Result{}, nil
+}
+
+// call begins the call that asks for a change, when there is a place for it. Until then
+// the look stays good: the shard takes the change only if the group is what it was before
+// the look, so that it makes no difference when it comes.
 func (x *one) call(request *nstancev1.UpsertGroupRequest) {
 	o := outcome{generation: x.object.Generation, was: request.GetIfEtag()}
 	o.unsurged = request.MaxSurge != nil && request.GetMaxSurge() == ""
@@ -134,11 +157,14 @@ func (x *one) call(request *nstancev1.UpsertGroupRequest) {
 		o.vars = digest(x.object.Spec.Vars)
 	}
 	shard, all := x.shard(), x.Shards
-	x.calls.start(x.req, shard, func(ctx context.Context) outcome {
+	started := x.calls.start(x.req, shard, func(ctx context.Context) outcome {
 		answer, err := all.UpsertGroup(ctx, shard, request)
 		o.etag, o.err = answer.GetGroup().GetEtag(), err
 		return o
 	})
+	if !started {
+		x.looks.keep(x.req, x.seen)
+	}
 }
 
 // note keeps with the object which vars the shard has taken, and whether it may have

@@ -55,7 +55,11 @@ func (x *one) remove(ctx context.Context, v view) (ctrl.Result, error) {
 		v.invalid = v.last.problem()
 		return ctrl.Result{RequeueAfter: again}, x.show(ctx, v.status(&x.object))
 	}
-	return x.ifFresh(ctx, func() { x.callDelete(v) }) //nolint:contextcheck // the call goes on after the look
+	fresh, result, err := x.fresh(v)
+	if fresh {
+		x.callDelete(v)
+	}
+	return result, err
 }
 
 // callDelete begins the call that asks for the deletion.

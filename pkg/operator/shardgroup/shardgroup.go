@@ -54,6 +54,7 @@ type Reconciler struct {
 	SelfHosted bool
 
 	calls  *calls
+	looks  *looks
 	memory *memory
 }
 
@@ -71,7 +72,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if made != nil {
 		r.memory.keep(req, *made, r.Now())
 	}
-	x := &one{Reconciler: r, req: req}
+	seen, underWay := r.looks.take(req)
+	if underWay {
+		return ctrl.Result{}, nil // the same
+	}
+	x := &one{Reconciler: r, req: req, seen: seen}
 	if err := r.Client.Get(ctx, req.NamespacedName, &x.object); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.memory.forget(req)
@@ -109,6 +114,7 @@ type one struct {
 	*Reconciler
 
 	req      ctrl.Request
+	seen     *look // past the cache, before; nil: there was none
 	object   v1beta1.NstanceShardGroup
 	detached bool
 }

@@ -30,7 +30,7 @@ const indexShard = "shardgroup.spec.shard"
 
 // SetupWithManager adds the controller to a manager.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.calls, r.memory = newCalls(perShard), newMemory()
+	r.calls, r.looks, r.memory = newCalls(perShard), newLooks(r.identities), newMemory()
 	byShard := func(o client.Object) []string { return []string{string(o.(*v1beta1.NstanceShardGroup).Spec.Shard)} }
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1beta1.NstanceShardGroup{}, indexShard, byShard); err != nil {
 		return err
@@ -49,6 +49,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster), builder.WithPredicates(clusterChanges())).
 		WatchesRawSource(r.Shards.Source(r.ofEvent)).
 		WatchesRawSource(source.Func(r.calls.begin)).
+		WatchesRawSource(source.Func(r.looks.begin)).
 		Complete(r)
 }
 
