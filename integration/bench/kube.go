@@ -75,7 +75,7 @@ func scalings(_ *bench, h *harness, plane *planetest.Plane) ([]figure, error) {
 	return []figure{
 		newFigure("kube_scale_p50", milliseconds(took.median()), "ms", len(took)),
 		newFigure("kube_scale_p99", milliseconds(took.p99()), "ms", len(took)).atMost(milliseconds(scalingTarget)).
-			noted("a smaller number waits 100 ms for names of machines first"),
+			noted("a smaller number waits 50 ms for names of machines first"),
 	}, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nstance/nstance/pkg/garbage"
 	"github.com/nstance/nstance/pkg/operator/planetest"
 	"github.com/nstance/nstance/pkg/retry"
 )
@@ -71,7 +72,8 @@ func playOperator(ctx context.Context, s *stage) error {
 		for _, id := range []string{kubeOne, kubeTwo} {
 			w.shards.Shard(id).AddGroup("web", int32(settings.Instances/2), "knd")
 		}
-		w.operate() //nolint:contextcheck // the same
+		w.operate()            //nolint:contextcheck // the same
+		go garbage.Govern(ctx) // as in the command
 		s.tell(event{Kind: "namespace", At: time.Now(), Text: w.ns})
 		<-ctx.Done()
 		return nil

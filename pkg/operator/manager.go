@@ -34,7 +34,10 @@ func newManager(c Config) (manager.Manager, error) {
 		LeaderElectionReleaseOnCancel: true, // the process ends with Run
 		// The priority queue of controller-runtime 0.24 can wait for workers that have left.
 		Controller: config.Controller{UsePriorityQueue: new(false)},
-		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{c.Namespace: {}}},
+		Cache: cache.Options{
+			DefaultNamespaces: map[string]cache.Config{c.Namespace: {}},
+			DefaultTransform:  cache.TransformStripManagedFields(), // a third of an object, of which nothing is read
+		},
 		Client: kube.Options{Cache: &kube.CacheOptions{
 			DisableFor: []kube.Object{&corev1.Secret{}, &corev1.ConfigMap{}},
 		}},

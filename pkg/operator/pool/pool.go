@@ -27,7 +27,7 @@ import (
 )
 
 // DefaultGrace is the Grace of a Reconciler that names none.
-const DefaultGrace = 100 * time.Millisecond
+const DefaultGrace = 50 * time.Millisecond
 
 // DefaultDoubt is the Doubt of a Reconciler that names none: much longer than a stream
 // that stands takes to tell something.

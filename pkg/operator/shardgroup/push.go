@@ -61,7 +61,7 @@ func (x *one) ask(ctx context.Context, v view, request *nstancev1.UpsertGroupReq
 	if again <= 0 || !v.last.holds(x.object.Generation, v.group.GetEtag()) {
 		fresh, result, err := x.fresh(v)
 		if fresh {
-			x.call(request)
+			x.call(request) //nolint:contextcheck // the call goes on after the look
 		}
 		return result, err
 	}

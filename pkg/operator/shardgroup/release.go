@@ -57,7 +57,7 @@ func (x *one) remove(ctx context.Context, v view) (ctrl.Result, error) {
 	}
 	fresh, result, err := x.fresh(v)
 	if fresh {
-		x.callDelete(v)
+		x.callDelete(v) //nolint:contextcheck // the call goes on after the look
 	}
 	return result, err
 }
