@@ -192,6 +192,10 @@ func (c *core) make(ctx context.Context, p *clusterv1.MachinePool, o *v1beta1.Ns
 	if err := c.api.Get(ctx, client.ObjectKeyFromObject(o), &m); client.IgnoreNotFound(err) != nil || err == nil {
 		return err
 	}
+	// It was listed before: the Machine may be missing since it has gone after the other.
+	if err := c.api.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+		return client.IgnoreNotFound(err)
+	}
 	m = clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{
 		Namespace: o.Namespace, Name: o.Name, Labels: labels(p), Finalizers: []string{clusterv1.MachineFinalizer},
 	}}

@@ -2,11 +2,10 @@ package shardgroup
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -151,21 +150,14 @@ func (r *Reconciler) identities(ctx context.Context, requests []reconcile.Reques
 		}
 		return out, nil
 	}
-	var mu sync.Mutex
-	reads, within := errgroup.WithContext(ctx)
-	for _, req := range requests {
-		reads.Go(func() error {
-			var o v1beta1.NstanceShardGroup
-			if err := r.Reader.Get(within, req.NamespacedName, &o); apierrors.IsNotFound(err) {
-				return nil
-			} else if err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			out[req] = identity{o.UID, o.Generation}
-			return nil
-		})
+	objects, errs := make([]v1beta1.NstanceShardGroup, len(requests)), make([]error, len(requests))
+	var reads sync.WaitGroup
+	for i, req := range requests {
+		reads.Go(func() { errs[i] = client.IgnoreNotFound(r.Reader.Get(ctx, req.NamespacedName, &objects[i])) })
 	}
-	return out, reads.Wait()
+	reads.Wait()
+	for i, req := range requests {
+		out[req] = identity{objects[i].UID, objects[i].Generation} // nothing, if it is not there
+	}
+	return out, errors.Join(errs...)
 }
