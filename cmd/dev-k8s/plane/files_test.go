@@ -188,8 +188,11 @@ func TestKindsOfTheServer(t *testing.T) {
 	}
 	n := 0
 	for _, list := range lists {
+		if list.GroupVersion == "talk.example.com/v1" || strings.HasPrefix(list.GroupVersion, "infrastructure.cluster.x-k8s.io/") {
+			continue // other tests define them, beside this one
+		}
 		for _, r := range list.APIResources {
-			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "watch") || list.GroupVersion == "talk.example.com/v1" {
+			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "watch") {
 				continue
 			}
 			n++
