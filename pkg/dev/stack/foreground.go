@@ -32,11 +32,12 @@ func (f Flags) Foreground(ctx context.Context, name string, out io.Writer) (err 
 		}
 	}()
 	c := &component{spec: all[n], runDir: filepath.Join(cfg.Temp, "run"), out: out, log: cfg.Logger}
+	watched := (&Stack{cfg: cfg, components: []*component{c}}).watching()
 	if err := c.start(ctx); err != nil {
 		return err
 	}
 	defer c.stop(syscall.SIGTERM)
-	(&Stack{cfg: cfg, components: []*component{c}}).watched(ctx)
+	watched(ctx)
 	<-ctx.Done()
 	return nil
 }

@@ -114,12 +114,13 @@ func (s *Stack) Run(ctx context.Context) error {
 	}
 	defer closeControl()
 
+	watched := s.watching()
 	built := s.beginKubernetes(ctx)
 	err = s.bringUp(ctx)
 	var kubeErr error
 	var beside sync.WaitGroup
 	if err == nil {
-		beside.Go(func() { s.watched(ctx) })
+		beside.Go(func() { watched(ctx) })
 		kubeErr = s.followKubernetes(ctx, built)
 		<-ctx.Done()
 		beside.Wait() // or it would start what is stopped

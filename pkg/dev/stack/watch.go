@@ -22,32 +22,40 @@ import (
 // watchEvery is from one look at the source to the next.
 const watchEvery = 500 * time.Millisecond
 
-// watched has the binaries be built anew whenever their source changes, and what runs of
-// those that then differ be started again. Nothing is watched unless that is asked for.
-func (s *Stack) watched(ctx context.Context) {
+// watching begins to watch the source, before anything runs: what is edited while the
+// stack comes up counts. What it returns has the binaries be built anew whenever their
+// source changes, and what runs of those that then differ be started again. Nothing is
+// watched unless that is asked for.
+func (s *Stack) watching() (watched func(context.Context)) {
 	if s.cfg.Watch == "" {
-		return
+		return func(context.Context) {}
 	}
-	binaries := s.binaries()
-	before, err := sums(binaries)
-	if err == nil {
-		err = watch.Run(ctx, watch.Config{
-			Root: s.cfg.Repository, Skip: []string{s.cfg.Bin, s.cfg.Temp}, Every: watchEvery, Logger: s.cfg.Logger,
-			Build: s.rebuild,
-			Built: func(ctx context.Context) {
-				now, err := sums(binaries)
-				if err == nil {
-					err = s.renew(ctx, changed(before, now))
-					before = now
-				}
-				if err != nil {
-					s.cfg.Logger.ErrorContext(ctx, "what was built anew does not run everywhere", slog.Any("error", err))
-				}
-			},
-		})
-	}
-	if err != nil {
-		s.cfg.Logger.ErrorContext(ctx, "nothing is watched", slog.Any("error", err))
+	var binaries []string
+	var before map[string]string
+	source, err := watch.Begin(watch.Config{
+		Root: s.cfg.Repository, Skip: []string{s.cfg.Bin, s.cfg.Temp}, Every: watchEvery, Logger: s.cfg.Logger,
+		Build: s.rebuild,
+		Built: func(ctx context.Context) {
+			now, err := sums(binaries)
+			if err == nil {
+				err = s.renew(ctx, changed(before, now))
+				before = now
+			}
+			if err != nil {
+				s.cfg.Logger.ErrorContext(ctx, "what was built anew does not run everywhere", slog.Any("error", err))
+			}
+		},
+	})
+	return func(ctx context.Context) {
+		if err == nil {
+			binaries = s.binaries()
+			before, err = sums(binaries)
+		}
+		if err != nil {
+			s.cfg.Logger.ErrorContext(ctx, "nothing is watched", slog.Any("error", err))
+			return
+		}
+		source.Run(ctx)
 	}
 }
 

@@ -30,13 +30,26 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Run watches until ctx ends. A change counts once two looks saw the same, so that who
-// writes many files is done with it. Its error is of the first look.
-func Run(ctx context.Context, c Config) error {
+// Watch is a source as it was when the programs were last built of it.
+type Watch struct {
+	config Config
+	built  map[string]stamp
+}
+
+// Begin takes the first look, which is what later ones are compared with: what changes
+// before Run is built too.
+func Begin(c Config) (*Watch, error) {
 	built, err := c.look()
 	if err != nil {
-		return fmt.Errorf("watch the source: %w", err)
+		return nil, fmt.Errorf("watch the source: %w", err)
 	}
+	return &Watch{c, built}, nil
+}
+
+// Run watches until ctx ends. A change counts once two looks saw the same, so that who
+// writes many files is done with it. It is called once.
+func (w *Watch) Run(ctx context.Context) {
+	c, built := w.config, w.built
 	last := built
 	for retry.Wait(ctx, c.Every) == nil {
 		now, err := c.look()
@@ -62,7 +75,6 @@ func Run(ctx context.Context, c Config) error {
 		}
 		c.Built(ctx)
 	}
-	return nil
 }
 
 // stamp changes with a file's content.

@@ -36,20 +36,53 @@ func simulated(t *testing.T, tell func(*source)) {
 		s.write("main.go", "package main")
 		s.write("bin/main", "binary")
 		s.write(".git/HEAD", "main")
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			done <- watch.Run(ctx, watch.Config{
-				Root: s.root, Skip: []string{filepath.Join(s.root, "bin")}, Every: time.Second,
-				Build: s.build, Built: s.took, Logger: slog.New(slog.NewTextHandler(s, nil)),
-			})
-		}()
+		end := s.begin().start(t)
 		s.later()
 		tell(s)
+		end()
+	})
+}
+
+// watching is a watch that has begun.
+type watching struct{ *watch.Watch }
+
+func (s *source) begin() watching {
+	s.t.Helper()
+	w, err := watch.Begin(watch.Config{
+		Root: s.root, Skip: []string{filepath.Join(s.root, "bin")}, Every: time.Second,
+		Build: s.build, Built: s.took, Logger: slog.New(slog.NewTextHandler(s, nil)),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return watching{w}
+}
+
+// start has the watch run until the returned function is called.
+func (w watching) start(t *testing.T) (end func()) {
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Run(ctx)
+	}()
+	return func() {
 		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		<-done
+	}
+}
+
+// TestWrittenBeforeItRuns: what somebody writes while all is made ready is built.
+func TestWrittenBeforeItRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{t: t, root: t.TempDir()}
+		s.write("main.go", "package main")
+		w := s.begin()
+		s.write("main.go", "package main // edited")
+		end := w.start(t)
+		s.later()
+		s.want(1, 1)
+		end()
 	})
 }
 
@@ -208,7 +241,7 @@ func TestTheLogNamesAFewFiles(t *testing.T) {
 }
 
 func TestAFolderThatIsNotThere(t *testing.T) {
-	err := watch.Run(t.Context(), watch.Config{Root: filepath.Join(t.TempDir(), "missing"), Every: time.Second})
+	_, err := watch.Begin(watch.Config{Root: filepath.Join(t.TempDir(), "missing"), Every: time.Second})
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("it is %v", err)
 	}
