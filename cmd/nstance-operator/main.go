@@ -39,6 +39,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if s.Probe != "" {
+		if err := operator.Probe(ctx, s.Probe, stdout); err != nil {
+			fmt.Fprintln(stderr, "nstance-operator:", err)
+			return 1
+		}
+		return 0
+	}
 	go garbage.Govern(ctx)
 	if err := operator.Process(ctx, s, version); err != nil {
 		fmt.Fprintln(stderr, "nstance-operator:", err)

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,11 +19,22 @@ func TestRun(t *testing.T) {
 	}
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("NSTANCE_NAMESPACE", "nstance")
+	ready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		_, _ = io.WriteString(w, "it is "+r.URL.Path)
+	}))
+	defer ready.Close()
 	for _, c := range []struct {
 		args []string
 		code int
 		says string
 	}{
+		{[]string{"--probe", ready.URL + "/readyz"}, 0, "it is /readyz"},
+		{[]string{"--probe", ready.URL + "/healthz"}, 1, "500 Internal Server Error: it is /healthz"},
+		{[]string{"--probe", "http://127.0.0.1:1/readyz"}, 1, "refused"},
+		{[]string{"--probe", "readyz"}, 1, "--probe"},
 		{[]string{"--version"}, 0, "nstance-operator dev"},
 		{[]string{"--help"}, 0, "usage: nstance-operator"},
 		{[]string{"--nothing"}, 2, "-nothing"},

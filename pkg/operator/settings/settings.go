@@ -43,6 +43,9 @@ type Settings struct {
 	Log zap.Options
 	// ShowVersion: the version is asked for, and nothing else was looked at.
 	ShowVersion bool
+	// Probe is a URL to ask instead of being an operator, and then nothing else was
+	// looked at; empty: none.
+	Probe string
 	// File is what ConfigFile says at the start.
 	File File
 }
@@ -79,6 +82,9 @@ func Parse(args []string, w World) (Settings, error) {
 		fmt.Fprintln(w.Output, err)
 		return s, &FlagError{err}
 	}
+	if s.Probe != "" {
+		return s, nil
+	}
 	e.listen("--health-probe-bind-address", s.HealthAddr)
 	e.listen("--metrics-bind-address", s.MetricsAddr)
 	s.Namespace = e.namespace(s.Namespace, w.ReadFile)
@@ -100,6 +106,7 @@ func (s *Settings) flags(output io.Writer) *flag.FlagSet {
 	f.BoolVar(&s.DisableWebhooks, "disable-webhooks", false, "has no effect: the operator has no webhooks")
 	f.StringVar(&s.Namespace, "namespace", "", "namespace of what the operator reads and writes (default: "+
 		envNamespace+", or else the pod's own)")
+	f.StringVar(&s.Probe, "probe", "", "ask the /readyz of an operator at this URL, say what it answers, and end: the chart's test does")
 	f.BoolVar(&s.ShowVersion, "version", false, "print the version")
 	s.Log.BindFlags(f)
 	f.Usage = func() {
