@@ -9,12 +9,13 @@ export CGO_ENABLED ?= 0
 
 BINARIES := nstance-server nstance-agent nstance-admin nstance-operator
 DEV_BINARIES := dev dev-s3
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
 BUF := $(GO) tool -modfile=.ci/tools/buf.mod buf
 CONTROLLER_GEN := $(GO) tool -modfile=.ci/tools/controller-gen.mod controller-gen
 KUSTOMIZE := $(GO) tool -modfile=.ci/tools/kustomize.mod kustomize
+ACTIONLINT := $(GO) tool -modfile=.ci/tools/actionlint.mod actionlint
 LINT := $(GO) tool -modfile=.ci/tools/golangci-lint.mod golangci-lint
 
 # The race detector needs a C compiler on most platforms. Without one the tests
@@ -103,11 +104,13 @@ generate: ## Regenerate the code generated from proto/
 	$(BUF) generate
 
 .PHONY: manifests
-manifests: ## Regenerate the schemas of the Kubernetes kinds, the operator's rights, and what clusterctl installs (all in config)
+manifests: ## Regenerate the schemas of the Kubernetes kinds, the operator's rights, and what clusterctl and the chart install of them
 	$(CONTROLLER_GEN) object paths=./pkg/api/...
 	$(CONTROLLER_GEN) crd:crdVersions=v1 paths=./pkg/api/... output:crd:dir=config/crd/bases
 	$(CONTROLLER_GEN) rbac:roleName=nstance-operator paths=./pkg/operator/... output:rbac:dir=config/rbac
 	$(KUSTOMIZE) build config/default -o config/clusterctl/infrastructure-components.yaml
+	$(KUSTOMIZE) build config/crd -o charts/nstance-operator/files/crds.yaml
+	cp config/rbac/role.yaml config/rbac/workload.yaml charts/nstance-operator/files/
 
 .PHONY: testplane
 testplane: ## Build a real Kubernetes control plane for tests, once (about 8 minutes, 480 MB under ~/.cache)
@@ -122,10 +125,11 @@ verify: generate manifests ## Regenerate, tidy and format; fail if that changes 
 	@.ci/clean-tree
 
 .PHONY: lint
-lint: ## Run go vet and golangci-lint
+lint: ## Run go vet, golangci-lint, and actionlint for the hosted workflows
 	$(GO) vet -tags integration ./...
 	$(LINT) run --build-tags integration ./...
 	cd cmd/dev-k8s && $(GO) vet ./... && $(GO) tool -modfile=../../.ci/tools/golangci-lint.mod golangci-lint run ./...
+	$(ACTIONLINT)
 
 .PHONY: vulncheck
 vulncheck: ## Check for known vulnerabilities, where the database can be reached
@@ -142,6 +146,43 @@ bin/clusterctl: .ci/tools/clusterctl.mod .ci/tools/clusterctl.sum
 .PHONY: e2e-operator
 e2e-operator: build testplane dev-k8s bin/clusterctl ## Tell the operator's stories on a whole Kubernetes control plane, Cluster API's core included
 	PLANE=1 $(GO) test -tags integration -count=1 -timeout 40m -v ./integration/operator
+
+# Images are for any machine, so nothing of this one's settings counts, and the Go that
+# packs them is the one that compiles what is in them (docs/container-images.md).
+IMAGES := GOTOOLCHAIN=$(shell sed -n 's/.*GOTOOLCHAIN=//p' .ko.yaml) $(GO) run ./images
+RELEASE := $(if $(RELEASE_TAG),--tag=$(RELEASE_TAG)) $(if $(PROGRAMS),--programs=$(PROGRAMS))
+
+SIGNER := $(if $(KEY),--key=$(KEY)) $(if $(KEYLESS),--keyless)
+TRUST := $(if $(PUBLIC_KEY),--public-key=$(PUBLIC_KEY)) $(if $(IDENTITY),--identity='$(IDENTITY)') $(if $(ISSUER),--issuer=$(ISSUER))
+
+.PHONY: images sign-images verify-images serve-images
+images: ## Build the container images without an engine (IMAGE_REPO=: push them there; PROGRAMS=: only these)
+	$(IMAGES) build $(RELEASE) $(if $(IMAGE_REPO),--repository=$(IMAGE_REPO))
+sign-images: ## Sign what make images built, and its SBOMs (KEY=: a file or a reference to a KMS; KEYLESS=1)
+	$(IMAGES) sign $(SIGNER)
+verify-images: ## Verify what make sign-images signed (PUBLIC_KEY=, or IDENTITY= and ISSUER=)
+	$(IMAGES) verify $(TRUST)
+
+serve-images: ## Serve the registry that make images pushed to, for a container engine say, until interrupted
+	$(IMAGES) serve
+
+.PHONY: dist chart push-chart check-base
+dist: ## Make archives of the binaries for plain machines in temp/dist, sign and verify them (WITH=: files signed with them)
+	$(IMAGES) dist $(RELEASE) $(SIGNER) $(TRUST) $(addprefix --with=,$(WITH))
+chart: ## Package the operator's chart with the image that make images built, and what clusterctl reads, in temp/chart
+	$(IMAGES) chart $(if $(RELEASE_TAG),--tag=$(RELEASE_TAG))
+push-chart: ## Push it as an image too (CHART_REPO=), sign and verify that
+	$(IMAGES) chart $(if $(RELEASE_TAG),--tag=$(RELEASE_TAG)) --repository=$(or $(CHART_REPO),127.0.0.1:5017/charts) $(SIGNER) $(TRUST)
+check-base: ## Check that the base image which .ko.yaml pins is the newest of its name
+	$(IMAGES) base
+
+.PHONY: chart-check
+chart-check: testplane ## Lint the operator's chart, compare what it renders, install it on a real API server
+	PLANE=1 $(GO) test -tags integration -count=1 -timeout 10m -v ./integration/chart
+
+.PHONY: e2e-images
+e2e-images: ## Build an image twice, and attack its signatures
+	$(GO) test -tags integration -count=1 -timeout 20m -v ./integration/images
 
 .PHONY: bench
 bench: build ## Print every figure we measure ourselves by

@@ -126,6 +126,11 @@ func rooms() map[string][]string {
 			"pkg/operator/workload",
 		},
 
+		"images":          {"images/base", "images/registry", "images/release"},
+		"images/base":     {},
+		"images/registry": {},
+		"images/release":  {},
+
 		"cmd/nstance-server":   {"pkg/garbage", "pkg/server"},
 		"cmd/nstance-agent":    {"pkg/agent", "pkg/retry", "pkg/rpc"},
 		"cmd/nstance-operator": {"pkg/garbage", "pkg/operator", "pkg/operator/settings"},
@@ -188,9 +193,12 @@ func libraries() map[string][]string {
 		"github.com/golang-jwt/jwt/v5":   {"pkg/nonce"},
 		"github.com/spiffe/go-spiffe/v2": {"pkg/pki"},
 		"github.com/tailscale/hujson":    {"pkg/config", "pkg/server/ledger"}, // texts that people edit too
-		"sigs.k8s.io/yaml":               {"pkg/admin/cli", "pkg/operator/settings", "pkg/provider/kubenode"},
+		"sigs.k8s.io/yaml":               {"images/release", "pkg/admin/cli", "pkg/operator/settings", "pkg/provider/kubenode"},
 		"github.com/shirou/gopsutil/v4":  {"pkg/agent", "pkg/dev/stack"}, // what a machine and a process are like
-		"github.com/spf13/cobra":         {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-s3"},
+		"github.com/spf13/cobra":         {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-s3", "images"},
+
+		"github.com/google/go-containerregistry": {"images/base", "images/registry", "images/release"},
+		"golang.org/x/crypto/x509roots/fallback": {"images/base"},
 	}
 }
 
@@ -205,7 +213,8 @@ type pkg struct {
 // list returns our packages, and the module of every package they depend on.
 func list(t *testing.T) (ours []pkg, modules map[string]string) {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Imports,Module", "./cmd/...", "./pkg/...", "./proto/...")
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Imports,Module",
+		"./cmd/...", "./pkg/...", "./proto/...", "./images/...")
 	cmd.Dir = ".."
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -391,11 +400,11 @@ func expand(name string) []string {
 	return out
 }
 
-// folders are those of pkg and cmd that hold Go code.
+// folders are those of pkg, cmd and images that hold Go code.
 func folders(t *testing.T) []string {
 	t.Helper()
 	var out []string
-	for _, root := range []string{"../pkg", "../cmd"} {
+	for _, root := range []string{"../pkg", "../cmd", "../images"} {
 		err := filepath.WalkDir(root, func(p string, _ fs.DirEntry, err error) error {
 			folder := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(p)), "../")
 			if err == nil && strings.HasSuffix(p, ".go") && folder != "pkg" && !slices.Contains(out, folder) {

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"compress/gzip"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/shirou/gopsutil/v4/process"
 
+	"github.com/nstance/nstance/images/release"
 	"github.com/nstance/nstance/pkg/retry"
 )
 
@@ -27,7 +26,7 @@ const (
 // measureFootprint runs the real server on a folder, which runs the real agent
 // as a process, and looks at both when they are idle.
 func measureFootprint(ctx context.Context, b *bench) ([]figure, error) {
-	out, err := b.binarySizes()
+	out, err := imageSizes(ctx)
 	if err != nil {
 		return out, err
 	}
@@ -71,39 +70,26 @@ func measureFootprint(ctx context.Context, b *bench) ([]figure, error) {
 	), err
 }
 
-// binarySizes stands in for the images, which are a small base and one binary.
-func (b *bench) binarySizes() ([]figure, error) {
+// imageSizes builds the images of server and agent and looks at what pulling them costs.
+func imageSizes(ctx context.Context) ([]figure, error) {
+	cmd := exec.CommandContext(ctx, "make", "images", "PROGRAMS="+serverBinary+","+agentBinary)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the images: %w: %s", err, said)
+	}
+	built, err := release.Load(filepath.Join("temp", "images"))
+	if err != nil {
+		return nil, err
+	}
+	targets := map[string]float64{serverBinary: 16, agentBinary: 7}
 	var out []figure
-	for _, one := range []struct {
-		name   string
-		target float64
-	}{{serverBinary, 25}, {agentBinary, 8}} {
-		f, err := os.Open(filepath.Join(b.bin, one.name))
-		if err != nil {
-			return out, fmt.Errorf("%w: run make build first", err)
+	for _, image := range built.Images {
+		for _, platform := range image.Platforms {
+			name := strings.TrimPrefix(image.Name, "nstance-") + "_image_" + platform.Architecture
+			out = append(out, newFigure(name, float64(platform.Size)/1e6, "MB", 1).atMost(targets[image.Name]).
+				noted("compressed, on the base that is made here"))
 		}
-		var size countingWriter
-		z := gzip.NewWriter(&size)
-		_, err = io.Copy(z, f)
-		f.Close()
-		if err == nil {
-			err = z.Close()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("compress %s: %w", one.name, err)
-		}
-		name := strings.TrimPrefix(one.name, "nstance-") + "_binary_gzip"
-		out = append(out, newFigure(name, float64(size)/1e6, "MB", 1).atMost(one.target).noted("the image is this and a small base"))
 	}
 	return out, nil
-}
-
-type countingWriter int64
-
-// Write implements io.Writer.
-func (w *countingWriter) Write(p []byte) (int, error) {
-	*w += countingWriter(len(p))
-	return len(p), nil
 }
 
 // realServer starts bin/nstance-server with a group of one, on a store and a

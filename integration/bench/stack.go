@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,7 +45,7 @@ func measureStack(ctx context.Context, b *bench) (figures []figure, err error) {
 	if err := retry.Wait(ctx, stackSettle); err != nil {
 		return nil, err
 	}
-	used, count, err := s.memory(ctx)
+	used, err := s.memory(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +56,8 @@ func measureStack(ctx context.Context, b *bench) (figures []figure, err error) {
 	return []figure{
 		newFigure("stack_up", first.Seconds(), "s", 1).atMost(20).noted("built before, in an empty folder"),
 		newFigure("stack_up_again", again.Seconds(), "s", 1).atMost(20).noted("with the objects of before"),
-		newFigure("stack_rss", used, "MiB", count).atMost(1.2 * 1024).noted("of all processes, what they share counted in each"),
+		newFigure("stack_rss", used.all, "MiB", used.count).atMost(1.2 * 1024).noted("of all processes, what they share counted in each"),
+		newFigure("operator_rss_idle", used.operator, "MiB", 1).atMost(60).noted("two shards, a pool of four instances, nothing to do"),
 	}, err
 }
 
@@ -82,44 +84,57 @@ func (s *devStack) ask(ctx context.Context, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// memory is what the supervisor, all that it started, and the agents take, in MiB.
-func (s *devStack) memory(ctx context.Context) (sum float64, count int, err error) {
+// taken is memory in MiB.
+type taken struct {
+	all, operator float64
+	count         int // of processes
+}
+
+// memory is what the supervisor, all that it started, and the agents take.
+func (s *devStack) memory(ctx context.Context) (taken, error) {
 	out, err := s.ask(ctx, "status")
 	if err != nil {
-		return 0, 0, err
+		return taken{}, err
 	}
 	var report struct{ Supervisor int32 }
 	if err := json.Unmarshal(out, &report); err != nil {
-		return 0, 0, fmt.Errorf("dev status: %w", err)
+		return taken{}, fmt.Errorf("dev status: %w", err)
 	}
 	supervisor, err := process.NewProcessWithContext(ctx, report.Supervisor)
 	if err != nil {
-		return 0, 0, err
+		return taken{}, err
 	}
-	all := map[int32]bool{report.Supervisor: true}
+	all := map[int32]*process.Process{report.Supervisor: supervisor}
 	below(ctx, supervisor, all)
 	for _, agent := range agentsIn(ctx, filepath.Join(s.temp, "agents")) {
-		all[agent.Pid] = true
+		all[agent.Pid] = agent
 	}
-	for pid := range all {
+	var used taken
+	for pid, p := range all {
 		one, err := rss(ctx, int(pid))
 		if err != nil {
 			continue // it has ended meanwhile
 		}
-		sum, count = sum+one, count+1
+		used.all, used.count = used.all+one, used.count+1
+		if name, err := p.NameWithContext(ctx); err == nil && name == "nstance-operator" {
+			used.operator = one
+		}
 	}
-	return sum, count, nil
+	if used.operator == 0 {
+		return taken{}, errors.New("no operator runs in the stack")
+	}
+	return used, nil
 }
 
 // below adds all that a process started, and what these did.
-func below(ctx context.Context, p *process.Process, all map[int32]bool) {
+func below(ctx context.Context, p *process.Process, all map[int32]*process.Process) {
 	children, err := p.ChildrenWithContext(ctx)
 	if err != nil {
 		return // it has none, or has ended
 	}
 	for _, child := range children {
-		if !all[child.Pid] {
-			all[child.Pid] = true
+		if all[child.Pid] == nil {
+			all[child.Pid] = child
 			below(ctx, child, all)
 		}
 	}

@@ -44,6 +44,7 @@ func TestObjectsThatAreMadeAnew(t *testing.T) {
 	moved, old := w.pause(), w.in(t)
 	w.namespace = w.plane.Namespace(t)
 	w.registration()
+	w.grant()
 	w.restore(w.namespace, moved, true)
 	old.lose(moved)
 	w.operator = w.start("operator")

@@ -146,8 +146,8 @@ func (w *world) management() *world {
 	return m
 }
 
-// install applies config/default, and gives the operator the token that its pod would
-// have: nothing here runs Deployments.
+// install applies config/default, and has the operator be what its pod would be: nothing
+// here runs Deployments.
 func (w *world) install() {
 	w.Helper()
 	base, err := filepath.Rel(w.temp, filepath.Join(root(w.T), "config", "default"))
@@ -156,9 +156,15 @@ func (w *world) install() {
 	}
 	w.write("kustomization.yaml", []byte("namespace: "+w.namespace+"\nresources: ["+base+"]\n"))
 	w.kubectl("apply", "-k", w.temp)
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "nstance-operator"}}
+	w.token("nstance-operator")
+}
+
+// token has the operator be a ServiceAccount, by a token as its pod would have it.
+func (w *world) token(account string) {
+	w.Helper()
+	of := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: account}}
 	var request authenticationv1.TokenRequest
-	if err := w.api.SubResource("token").Create(w.Context(), account, &request); err != nil {
+	if err := w.api.SubResource("token").Create(w.Context(), of, &request); err != nil {
 		w.Fatal(err)
 	}
 	config, err := clientcmd.Load(w.plane.Kubeconfig())

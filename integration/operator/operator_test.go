@@ -40,15 +40,21 @@ func (w *world) operate(flags ...string) {
 // start starts one operator, whose output goes to a log of that name.
 func (w *world) start(name string, flags ...string) *operator {
 	w.Helper()
+	flags = append(flags,
+		"--config", filepath.Join(w.temp, "operator.yaml"), "--namespace", w.namespace, "--health-probe-bind-address", "127.0.0.1:0")
+	cmd := exec.Command(filepath.Join(w.bin, "nstance-operator"), flags...)
+	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+filepath.Join(w.temp, "operator.kubeconfig")), w.vars...)
+	return w.begun(name, cmd)
+}
+
+// begun starts a command that is an operator.
+func (w *world) begun(name string, cmd *exec.Cmd) *operator {
+	w.Helper()
 	out, err := os.OpenFile(filepath.Join(w.temp, "logs", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		w.Fatal(err)
 	}
 	defer out.Close()
-	flags = append(flags,
-		"--config", filepath.Join(w.temp, "operator.yaml"), "--namespace", w.namespace, "--health-probe-bind-address", "127.0.0.1:0")
-	cmd := exec.Command(filepath.Join(w.bin, "nstance-operator"), flags...)
-	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+filepath.Join(w.temp, "operator.kubeconfig")), w.vars...)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		w.Fatal(err)

@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -23,6 +25,10 @@ import (
 // nodes, those of its own role.
 func (w *world) grant() {
 	w.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "nstance-capi-workload"}}
+	if err := w.api.Create(w.Context(), account); err != nil {
+		w.Fatal(err)
+	}
 	user := "nstance-operator-" + w.namespace
 	w.write("operator.kubeconfig", w.plane.UserKubeconfig(w.T, user))
 	files, err := filepath.Glob(filepath.Join(root(w.T), "config", "rbac", "*.yaml"))

@@ -44,9 +44,17 @@ type world struct {
 	operator  *operator
 }
 
-// begin brings all of it up but the operator. change edits the text of each shard's
-// config; flags are for bin/dev.
+// begin brings all of it up but the operator, which has its rights. change edits the
+// text of each shard's config; flags are for bin/dev.
 func begin(t *testing.T, change func(shard, config string) string, flags ...string) *world {
+	t.Helper()
+	w := bring(t, change, flags...)
+	w.grant()
+	return w
+}
+
+// bring is begin without rights for the operator.
+func bring(t *testing.T, change func(shard, config string) string, flags ...string) *world {
 	t.Helper()
 	plane := shared.Plane(t)
 	w := &world{
@@ -92,7 +100,7 @@ func (w *world) placeExamples(change func(shard, config string) string) {
 	}
 }
 
-// registration gives the operator what it needs before it starts.
+// registration gives the operator what it needs before it starts, but rights.
 func (w *world) registration() {
 	w.Helper()
 	ca, err := os.ReadFile(filepath.Join(w.temp, "dev-s3", "cluster", "ca.crt"))
@@ -104,13 +112,11 @@ func (w *world) registration() {
 	for _, o := range []client.Object{
 		&corev1.ConfigMap{ObjectMeta: meta("nstance-cluster-ca"), Data: map[string]string{"ca.crt": string(ca)}},
 		&corev1.Secret{ObjectMeta: meta("nstance-operator-nonce"), Data: map[string][]byte{"nonce.jwt": nonce}},
-		&corev1.ServiceAccount{ObjectMeta: meta("nstance-capi-workload")},
 	} {
 		if err := w.api.Create(w.Context(), o); err != nil {
 			w.Fatal(err)
 		}
 	}
-	w.grant()
 }
 
 func (w *world) write(name string, text []byte) {

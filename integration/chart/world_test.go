@@ -1,0 +1,76 @@
+//go:build integration
+
+// Package chart_test renders the operator's chart with both majors of Helm, and installs,
+// upgrades and removes it on a real API server.
+package chart_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nstance/nstance/pkg/operator/planetest"
+)
+
+// chart is the one that is shipped.
+const chart = "../../charts/nstance-operator"
+
+// majors are the tool modules of the majors of Helm that people have.
+func majors() []string { return []string{"helm", "helm3"} }
+
+var shared planetest.Shared
+
+func TestMain(m *testing.M) { shared.Main(m) }
+
+// paths are the programs that were built from tool modules.
+var paths sync.Map
+
+// path is where the Helm of a tool module is; the first call builds it.
+func path(t *testing.T, module string) string {
+	t.Helper()
+	build := sync.OnceValues(func() (string, error) {
+		cmd := exec.Command("go", "tool", "-n", "-modfile="+filepath.Join(".ci", "tools", module+".mod"), "helm")
+		cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		out, err := cmd.Output()
+		if err != nil {
+			return "", fmt.Errorf("build %s: %w: %s", module, err, said.Bytes())
+		}
+		return strings.TrimSpace(string(out)), nil
+	})
+	once, _ := paths.LoadOrStore(module, build)
+	found, err := once.(func() (string, error))()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// helm runs a Helm that knows nothing but what it is given, and returns what it printed.
+func helm(t *testing.T, module string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), path(t, module), args...)
+	home := t.TempDir()
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("helm %s: %w: %s", args[0], err, said.Bytes())
+	}
+	return string(out), nil
+}
+
+// render is what a release named nstance-operator in the namespace nstance would apply to
+// a recent Kubernetes.
+func render(t *testing.T, module string, args ...string) (string, error) {
+	t.Helper()
+	return helm(t, module, append([]string{"template", "nstance-operator", chart, "--namespace=nstance", "--kube-version=1.36.0"}, args...)...)
+}

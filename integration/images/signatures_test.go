@@ -1,0 +1,236 @@
+//go:build integration
+
+package images_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/nstance/nstance/images/release"
+)
+
+// TestVerificationFails: what was signed verifies, and whatever an attacker who can
+// write to the registry might offer instead does not.
+func TestVerificationFails(t *testing.T) {
+	w := newWorld(t)
+	signed := w.image(t, "signed")
+	if err := w.Sign(t.Context(), signed, w.signer); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Verify(t.Context(), signed, w.trust); err != nil {
+		t.Fatalf("what was signed does not verify: %v", err)
+	}
+	_, other := w.keys(t, "other")
+
+	for _, c := range []struct {
+		name string
+		made func(*testing.T) release.Release
+		key  release.Trust
+		want string
+	}{
+		{"unsigned", func(t *testing.T) release.Release { return w.image(t, "unsigned") }, w.trust, "signature of unsigned"},
+		{"signed with another key", func(*testing.T) release.Release { return signed }, other, "signature of signed"},
+		{"signature of another image", func(t *testing.T) release.Release { return w.moved(t, signed) }, w.trust, "signature of moved"},
+		{"no SBOM", func(t *testing.T) release.Release { return w.onlySigned(t) }, w.trust, "SBOM of only-signed"},
+		{"no image", func(*testing.T) release.Release { return release.Release{} }, w.trust, "no images to verify"},
+		{"nobody is trusted", func(*testing.T) release.Release { return signed }, release.Trust{}, "whose signature counts"},
+		// The last one, for it damages what was signed.
+		{"a layer that is another one", func(t *testing.T) release.Release { return w.altered(t, signed) }, w.trust, "is not what was signed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := w.Verify(t.Context(), c.made(t), c.key)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("verified with %v, want an error with %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestSBOMIsNoSignature: an image of which the key has signed an SBOM only is not
+// signed, though a verifier that asks for no type of statement would be content.
+func TestSBOMIsNoSignature(t *testing.T) {
+	w := newWorld(t)
+	made := w.image(t, "attested")
+	if err := w.Sign(t.Context(), made, w.signer); err != nil {
+		t.Fatal(err)
+	}
+	platform := made.Images[0].Platforms[0].Reference
+	for _, of := range bundles(t, platform) {
+		ref := digest(t, platform).Context().Digest(of.Digest.String())
+		bundle, err := remote.Image(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest, err := bundle.Manifest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if manifest.Annotations["dev.sigstore.bundle.predicateType"] != "https://sigstore.dev/cosign/sign/v1" {
+			continue
+		}
+		if err := remote.Delete(ref); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := bundles(t, platform); len(left) != 1 {
+		t.Fatalf("%d bundles refer to the image, want the SBOM alone", len(left))
+	}
+	err := w.Verify(t.Context(), made, w.trust)
+	if err == nil || !strings.Contains(err.Error(), "signature of attested") || !strings.Contains(err.Error(), platform) {
+		t.Errorf("verified with %v, want an error about the signature of %s", err, platform)
+	}
+}
+
+// TestArchivesAreVerified: what was signed verifies, and nothing else does.
+func TestArchivesAreVerified(t *testing.T) {
+	w := newWorld(t)
+	_, other := w.keys(t, "other")
+	folder := filepath.Join(w.Work, "dist")
+	names, err := w.Dist(t.Context(), folder, []release.Archive{{OS: "linux", Architecture: "amd64", Programs: []string{"nstance-agent"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.VerifyDist(t.Context(), folder, w.trust); err == nil {
+		t.Error("what nobody signed verifies")
+	}
+	if err := w.SignDist(t.Context(), folder, w.signer); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.VerifyDist(t.Context(), folder, w.trust); err != nil {
+		t.Fatalf("what was signed does not verify: %v", err)
+	}
+	if err := w.VerifyDist(t.Context(), folder, other); err == nil {
+		t.Error("what another key signed verifies")
+	}
+	archive, list := filepath.Join(folder, names[0]), filepath.Join(folder, "SHA256SUMS")
+	body, err := os.ReadFile(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body[len(body)/2] ^= 1
+	if err := os.WriteFile(archive, body, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.VerifyDist(t.Context(), folder, w.trust); err == nil || !strings.Contains(err.Error(), names[0]) {
+		t.Errorf("an altered archive: %v", err)
+	}
+	sum := sha256.Sum256(body)
+	if err := os.WriteFile(list, []byte(hex.EncodeToString(sum[:])+"  "+names[0]+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.VerifyDist(t.Context(), folder, w.trust); err == nil || !strings.Contains(err.Error(), "signature of") {
+		t.Errorf("sums that were altered with it: %v", err)
+	}
+}
+
+// TestChartIsSigned: the chart that a registry holds is signed by its digest.
+func TestChartIsSigned(t *testing.T) {
+	w := newWorld(t)
+	operator := w.image(t, "nstance-operator")
+	paths, err := w.Chart(t.Context(), operator, filepath.Join(w.Work, "chart"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := paths[0]
+	reference, err := w.PushChart(t.Context(), operator, path, w.host+"/charts", w.signer, w.trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := remote.Image(digest(t, reference)); err != nil {
+		t.Errorf("the registry has no chart %s: %v", reference, err)
+	}
+	_, other := w.keys(t, "other")
+	if reference, err := w.PushChart(t.Context(), operator, path, w.host+"/charts", w.signer, other); err == nil {
+		t.Errorf("%s verifies with a key that has not signed it", reference)
+	}
+	_, err = w.PushChart(t.Context(), operator, path, "registry.example.com/charts", w.signer, w.trust)
+	if err == nil || !strings.Contains(err.Error(), "on this machine only") {
+		t.Errorf("a chart whose image nobody else can pull: %v", err)
+	}
+}
+
+// moved is an image that the bundles of another one have been made to refer to.
+func (w *world) moved(t *testing.T, from release.Release) release.Release {
+	t.Helper()
+	to := w.image(t, "moved")
+	sources, targets := from.Images[0].References(), to.Images[0].References()
+	for i, source := range sources {
+		target := digest(t, targets[i])
+		subject, err := remote.Head(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := bundles(t, source)
+		if len(all) == 0 {
+			t.Fatalf("nothing refers to %s", source)
+		}
+		for _, of := range all {
+			image, err := remote.Image(digest(t, source).Context().Digest(of.Digest.String()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			copied := mutate.Subject(image, *subject).(v1.Image)
+			if err := remote.Write(target.Context().Tag("moved-"+of.Digest.Hex[:12]), copied); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := bundles(t, targets[i]); len(got) != len(all) {
+			t.Fatalf("%d bundles refer to the other image, want %d", len(got), len(all))
+		}
+	}
+	return to
+}
+
+// onlySigned is an image that is signed, without SBOM.
+func (w *world) onlySigned(t *testing.T) release.Release {
+	t.Helper()
+	made := w.image(t, "only-signed")
+	without := made.Images[0]
+	without.Platforms = nil
+	if err := w.Sign(t.Context(), release.Release{Images: []release.Image{without}}, w.signer); err != nil {
+		t.Fatal(err)
+	}
+	platform := without
+	platform.Reference = made.Images[0].Platforms[0].Reference
+	if err := w.Sign(t.Context(), release.Release{Images: []release.Image{platform}}, w.signer); err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// altered is an image of which the registry holds a layer with other contents.
+func (w *world) altered(t *testing.T, from release.Release) release.Release {
+	t.Helper()
+	ref, err := name.ParseReference(from.Images[0].Platforms[0].Reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := remote.Image(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := image.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer := manifest.Layers[0]
+	blob := filepath.Join(w.folder, "blobs", layer.Digest.Algorithm, layer.Digest.Hex)
+	content, err := os.ReadFile(blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(blob, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return from
+}
