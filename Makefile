@@ -113,7 +113,7 @@ manifests: ## Regenerate the schemas of the Kubernetes kinds, the operator's rig
 	cp config/rbac/role.yaml config/rbac/workload.yaml charts/nstance-operator/files/
 
 .PHONY: testplane
-testplane: ## Build a real Kubernetes control plane for tests, once (about 8 minutes, 480 MB under ~/.cache)
+testplane: ## Build a real Kubernetes control plane for tests, once (about 10 minutes, 600 MB under ~/.cache)
 	@.ci/plane
 
 .PHONY: verify
