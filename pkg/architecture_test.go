@@ -151,6 +151,11 @@ func rooms() map[string][]string {
 			ports[port+"/"+child] = append([]string{port}, ports[port]...)
 		}
 	}
+	// One provider's own rooms, below it.
+	ports["pkg/provider/docker/signature"] = nil
+	ports["pkg/provider/docker/registry"] = []string{"pkg/provider", "pkg/provider/docker/signature"}
+	ports["pkg/provider/docker/registry/registrytest"] = []string{"pkg/provider/docker/signature"}
+	ports["pkg/provider/docker"] = append(ports["pkg/provider/docker"], "pkg/provider/docker/registry", "pkg/provider/docker/signature")
 	return ports
 }
 
@@ -187,7 +192,7 @@ func libraries() map[string][]string {
 		"github.com/johannesboyne/gofakes3":         {"pkg/dev/s3"},
 		"github.com/ncruces/go-sqlite3":             {"pkg/server/ledger"},
 		"golang.org/x/sync": {
-			"pkg/server/agents", "pkg/server/ledger", "pkg/server/leader", "pkg/server/delivery", "pkg/server/roster",
+			"pkg/provider/docker", "pkg/server/agents", "pkg/server/ledger", "pkg/server/leader", "pkg/server/delivery", "pkg/server/roster",
 		},
 		"golang.org/x/time":              {"pkg/server/reconcile"},
 		"github.com/golang-jwt/jwt/v5":   {"pkg/nonce"},
@@ -197,7 +202,10 @@ func libraries() map[string][]string {
 		"github.com/shirou/gopsutil/v4":  {"pkg/agent", "pkg/dev/stack"}, // what a machine and a process are like
 		"github.com/spf13/cobra":         {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-s3", "images"},
 
-		"github.com/google/go-containerregistry": {"images/base", "images/registry", "images/release"},
+		"github.com/google/go-containerregistry": {
+			"images/base", "images/registry", "images/release", "pkg/provider/docker/registry", "pkg/provider/docker/registry/registrytest",
+		},
+		"github.com/docker/cli":                  {"pkg/provider/docker/registry"}, // reads the file of docker login
 		"golang.org/x/crypto/x509roots/fallback": {"images/base"},
 	}
 }

@@ -1,0 +1,177 @@
+// Package registrytest has what tests of images and their signatures need: registries
+// in memory, and signatures like those of cosign.
+package registrytest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/nstance/nstance/pkg/provider/docker/signature"
+)
+
+// SBOM is the type of statement that an SBOM is attested with.
+const SBOM = "https://spdx.dev/Document"
+
+// Handler is an empty registry, with the referrers API or without.
+func Handler(referrers bool) http.Handler {
+	return registry.New(registry.WithReferrersSupport(referrers), registry.Logger(log.New(io.Discard, "", 0)))
+}
+
+// Serve serves a registry until the test ends, and returns its host and port.
+func Serve(t testing.TB, handler http.Handler) (host string) {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+// Image is a small image, another one each time.
+func Image(t testing.TB) v1.Image {
+	t.Helper()
+	image, err := random.Image(64, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+// Push pushes an image to a name, and returns its name by digest.
+func Push(t testing.TB, reference string, image v1.Image) string {
+	t.Helper()
+	to, err := name.ParseReference(reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(to, image); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := image.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to.Context().Digest(digest.String()).Name()
+}
+
+// Signer signs as cosign does with a key.
+type Signer struct{ key *ecdsa.PrivateKey }
+
+// NewSigner makes a key.
+func NewSigner(t testing.TB) Signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Signer{key}
+}
+
+// Key is the public key.
+func (s Signer) Key(t testing.TB) signature.Key {
+	t.Helper()
+	key, err := signature.ParseKey(s.pem(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// File is the public key in a file.
+func (s Signer) File(t testing.TB) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "cosign.pub")
+	if err := os.WriteFile(path, s.pem(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (s Signer) pem(t testing.TB) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(s.key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+}
+
+// Bundle is a signed statement of a type about a digest.
+func (s Signer) Bundle(t testing.TB, predicate, digest string) []byte {
+	t.Helper()
+	const kind = "application/vnd.in-toto+json"
+	payload := fmt.Sprintf(`{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":%q}}],"predicateType":%q}`,
+		strings.TrimPrefix(digest, "sha256:"), predicate)
+	sum := sha256.Sum256(fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(kind), kind, len(payload), payload))
+	sig, err := ecdsa.SignASN1(rand.Reader, s.key, sum[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string]any{
+		"mediaType": signature.BundleType,
+		"dsseEnvelope": map[string]any{
+			"payload": []byte(payload), "payloadType": kind, "signatures": []map[string]any{{"sig": sig}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// Sign signs the image that reference names by its digest.
+func (s Signer) Sign(t testing.TB, reference string) {
+	t.Helper()
+	_, digest, _ := strings.Cut(reference, "@")
+	Attach(t, reference, s.Bundle(t, signature.PredicateType, digest), signature.PredicateType)
+}
+
+// Attach pushes a bundle about the image that reference names by its digest; it says
+// of itself that it is of this type.
+func Attach(t testing.TB, reference string, bundle []byte, predicate string) {
+	t.Helper()
+	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), signature.BundleType),
+		static.NewLayer(bundle, signature.BundleType))
+	if err != nil {
+		t.Fatal(err)
+	}
+	about, err := name.NewDigest(reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject, err := remote.Head(about)
+	if err != nil {
+		t.Fatal(err)
+	}
+	annotated := mutate.Annotations(image, map[string]string{"dev.sigstore.bundle.predicateType": predicate}).(v1.Image)
+	attached := mutate.Subject(annotated, *subject).(v1.Image)
+	digest, err := attached.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(about.Context().Digest(digest.String()), attached); err != nil {
+		t.Fatal(err)
+	}
+}
