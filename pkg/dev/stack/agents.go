@@ -18,6 +18,9 @@ func providerOptions(cfg Config) map[string]any {
 	options := map[string]any{"dir": filepath.Join(cfg.Temp, "agents"), "agent": cfg.agentBinary()}
 	if cfg.Provider == "docker" {
 		options = map[string]any{"image": agentImage}
+		if cfg.Watch != "" {
+			options["writable_root"] = true // a new program is put in the old one's place
+		}
 	}
 	if cfg.Kubeconfig != "" {
 		options["kubeconfig"] = cfg.Kubeconfig

@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -14,27 +13,25 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// args are what a group may set for its containers.
+// args are what a group may set for its containers. What would give a container more
+// than it has by itself only the server's own options can: see Node.
 type args struct {
 	Image      string            `json:"image"`       // instead of the provider's
+	Node       bool              `json:"node"`        // a whole machine, as options.node says
 	Network    string            `json:"network"`     // instead of the provider's
 	Env        map[string]string `json:"env"`         // added to the agent's environment
 	Labels     map[string]string `json:"labels"`      // added to the container's
 	Memory     string            `json:"memory"`      // the limit, such as 512m; empty: none
 	CPUs       float64           `json:"cpus"`        // the limit, such as 1.5; 0: none
-	PidsLimit  int64             `json:"pids_limit"`  // 0: none
+	PidsLimit  int64             `json:"pids_limit"`  // 0: defaultPids, and for a node none
 	ExtraHosts []string          `json:"extra_hosts"` // name:address lines of /etc/hosts
-}
-
-// request is what the engine is asked for.
-type request struct {
-	config *container.Config
-	host   *container.HostConfig
+	LogDriver  string            `json:"log_driver"`  // empty: the engine's default
+	LogOptions map[string]string `json:"log_options"` // of the driver
 }
 
 // CheckArgs implements provider.ArgsChecker.
 func (cfg Config) CheckArgs(spec provider.Spec) error {
-	_, _, err := decodeArgs(spec)
+	_, _, err := cfg.decodeArgs(spec)
 	return err
 }
 
@@ -43,10 +40,11 @@ func (p *Provider) CheckArgs(spec provider.Spec) error { return p.cfg.CheckArgs(
 
 // decodeArgs reads the args of a spec, of which nothing else counts. The error lists
 // all that is wrong with them.
-func decodeArgs(spec provider.Spec) (a args, limits container.Resources, err error) {
+func (cfg Config) decodeArgs(spec provider.Spec) (a args, limits container.Resources, err error) {
 	wrong := provider.Decode("args", spec.Args, &a)
 	wrong = append(wrong, provider.CheckEnvironment("args.env", a.Env)...)
 	limits = a.resources(&wrong)
+	cfg.checkAgainst(&wrong, a)
 	for _, name := range slices.Sorted(maps.Keys(a.Labels)) {
 		if strings.HasPrefix(name, "nstance:") {
 			wrong.Addf("args.labels."+name, "labels that begin with nstance: are the provider's")
@@ -60,39 +58,30 @@ func decodeArgs(spec provider.Spec) (a args, limits container.Resources, err err
 	return a, limits, wrong.Err()
 }
 
-// render turns a spec into what the engine is asked for.
-func (cfg Config) render(spec provider.Spec) (request, error) {
-	a, limits, err := decodeArgs(spec)
-	if err != nil {
-		return request{}, err
+// checkAgainst reports args that the server's options don't allow.
+func (cfg Config) checkAgainst(wrong *provider.FieldErrors, a args) {
+	if a.Image != "" {
+		cfg.checkImage(wrong, "args.image", a.Image)
 	}
-	labels := map[string]string{}
-	maps.Copy(labels, a.Labels)
-	maps.Copy(labels, spec.Tags)
-	labels[labelHostname], labels[labelSubnet] = spec.Hostname, spec.Subnet
-	return request{
-		config: &container.Config{
-			Image:    cmp.Or(a.Image, cfg.Image),
-			Hostname: spec.Hostname,
-			User:     fmt.Sprintf("%d:%d", AgentUser, AgentUser),
-			Labels:   labels,
-			Env: provider.MergeEnvironment(cfg.Env, a.Env, spec.Environment(), map[string]string{
-				"NSTANCE_IDENTITY_DIR": agentDir + "/identity",
-				"NSTANCE_KEYS_DIR":     agentDir + "/keys",
-				"NSTANCE_RECV_DIR":     agentDir + "/recv",
-			}),
-		},
-		host: &container.HostConfig{
-			NetworkMode:   container.NetworkMode(cmp.Or(a.Network, cfg.Network)),
-			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
-			ExtraHosts:    a.ExtraHosts,
-			Resources:     limits,
-		},
-	}, nil
+	switch {
+	case a.Node && cfg.Node == nil:
+		wrong.Addf("args.node", "the provider's options have no node: want false, or options.node in the server's config")
+	case a.Node && cfg.Node.Image == "" && a.Image == "":
+		wrong.Addf("args.image", "required: options.node names no image for args.node")
+	}
+	// The host's network, or that of a container which is not the group's.
+	if a.Network != cfg.Network && (a.Network == "host" || strings.HasPrefix(a.Network, "container:")) {
+		wrong.Addf("args.network", "%.80q is not valid: want a network of the engine; only options.network may name this one", a.Network)
+	}
 }
 
-// maxCPUs keeps the engine's count of billionths within its type.
-const maxCPUs = 1 << 20
+const (
+	// maxCPUs keeps the engine's count of billionths within its type.
+	maxCPUs = 1 << 20
+	// defaultPids is how many processes and threads an agent's container may have. An
+	// agent has about ten.
+	defaultPids = 512
+)
 
 func (a args) resources(wrong *provider.FieldErrors) (r container.Resources) {
 	if a.Memory != "" {
@@ -108,6 +97,9 @@ func (a args) resources(wrong *provider.FieldErrors) (r container.Resources) {
 	r.NanoCPUs = int64(math.Round(a.CPUs * 1e9))
 	if a.PidsLimit < 0 {
 		wrong.Addf("args.pids_limit", "%d is not valid: want 0 or more", a.PidsLimit)
+	}
+	if a.PidsLimit == 0 && !a.Node {
+		a.PidsLimit = defaultPids
 	}
 	if a.PidsLimit > 0 {
 		r.PidsLimit = &a.PidsLimit

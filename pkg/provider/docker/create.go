@@ -13,12 +13,13 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/docker/registry"
 	"github.com/nstance/nstance/pkg/retry"
 )
 
 // Create implements provider.Provider. A container that was created and never
 // started is started; one that ended is returned as it is. Spec.Arch,
-// Spec.InstanceType and Spec.Userdata mean nothing to a container.
+// Spec.InstanceType mean nothing to a container, and Spec.Userdata only to a node.
 func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM, error) {
 	if err := spec.Check(p.cfg.Scope); err != nil {
 		return provider.VM{}, err
@@ -37,7 +38,7 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM,
 	if found.State.Status != container.StateCreated {
 		return inspected(found), nil
 	}
-	return p.complete(ctx, spec, found.ID)
+	return p.complete(ctx, spec, r.files, found.ID)
 }
 
 // The engine keeps a name back a little before the container that takes it can
@@ -47,9 +48,41 @@ const (
 	nameAttempts = 500
 )
 
-// claim returns the container that has the instance's name: a new one, or the
-// one that there was.
+// claim returns the container that has the instance's name: a new one, or the one that
+// there was, for which no image is needed any more.
 func (p *Provider) claim(ctx context.Context, spec provider.Spec, r request) (container.InspectResponse, error) {
+	if !p.cfg.asks() {
+		found, err := p.claimNow(ctx, spec, r)
+		if !errors.Is(err, errNoImage) || p.cfg.Pull == PullNever || !registry.Hosted(r.config.Image) {
+			return found, err
+		}
+		return p.claimPulled(ctx, spec, r)
+	}
+	found, err := p.api.ContainerInspect(ctx, nameOf(spec.ID))
+	if errdefs.IsNotFound(err) {
+		return p.claimPulled(ctx, spec, r)
+	}
+	if err != nil {
+		return found, fmt.Errorf("inspect container of instance %s: %w", spec.ID, unreached(err))
+	}
+	return found, nil
+}
+
+// claimPulled gets the image from its registry first.
+func (p *Provider) claimPulled(ctx context.Context, spec provider.Spec, r request) (none container.InspectResponse, err error) {
+	r.config.Image, err = p.images.ready(ctx, r.config.Image)
+	if err != nil {
+		return none, fmt.Errorf("create container of instance %s: %w", spec.ID, err)
+	}
+	found, err := p.claimNow(ctx, spec, r)
+	if errors.Is(err, errNoImage) {
+		return none, errors.New(err.Error()) // removed meanwhile: no kind, for the next create pulls it again
+	}
+	return found, err
+}
+
+// claimNow makes the container from an image that the engine has.
+func (p *Provider) claimNow(ctx context.Context, spec provider.Spec, r request) (container.InspectResponse, error) {
 	for attempt := 1; ; attempt++ {
 		found, err := p.attempt(ctx, spec, r)
 		if !errors.Is(err, errNameKept) || attempt == nameAttempts {
@@ -91,15 +124,15 @@ func (p *Provider) attempt(ctx context.Context, spec provider.Spec, r request) (
 
 // complete takes a created container through the remaining steps, each of which
 // can be repeated.
-func (p *Provider) complete(ctx context.Context, spec provider.Spec, id string) (provider.VM, error) {
+func (p *Provider) complete(ctx context.Context, spec provider.Spec, where bootstrap, id string) (provider.VM, error) {
 	if err := provider.Permit(ctx); err != nil {
 		return provider.VM{}, err
 	}
-	files, err := bootstrapFiles(spec.Bootstrap)
+	files, err := where.pack(spec)
 	if err != nil {
 		return provider.VM{}, fmt.Errorf("pack files of instance %s: %w", spec.ID, err)
 	}
-	if err := p.api.CopyToContainer(ctx, id, "/", files, container.CopyToContainerOptions{}); err != nil {
+	if err := p.api.CopyToContainer(ctx, id, where.into, files, container.CopyToContainerOptions{}); err != nil {
 		return provider.VM{}, fmt.Errorf("copy files to instance %s: %w", spec.ID, err)
 	}
 	if err := provider.Permit(ctx); err != nil {
@@ -135,20 +168,21 @@ func (p *Provider) unstarted(ctx context.Context, spec provider.Spec, id string,
 	return err
 }
 
-// bootstrapFiles packs what the agent needs for its first call, and the folders
-// it writes to, as its own.
-func bootstrapFiles(b provider.Bootstrap) (*bytes.Buffer, error) {
-	entries := agentDirs()
-	identity := agentDir[1:] + "/identity/"
+// pack packs what the agent needs for its first call, and the folders it writes to,
+// as its own.
+func (b bootstrap) pack(spec provider.Spec) (*bytes.Buffer, error) {
+	entries := agentDirs(b.prefix, b.user)
 	contents := map[string][]byte{}
-	for _, f := range []struct {
-		name    string
-		content []byte
-	}{{"ca.crt", b.CACert}, {"nonce.jwt", []byte(b.Nonce)}} {
-		contents[identity+f.name] = f.content
+	add := func(name string, mode int64, content []byte) {
+		contents[b.prefix+name] = content
 		entries = append(entries, tar.Header{
-			Name: identity + f.name, Mode: 0o600, Typeflag: tar.TypeReg, Size: int64(len(f.content)), Uid: AgentUser, Gid: AgentUser,
+			Name: b.prefix + name, Mode: mode, Typeflag: tar.TypeReg, Size: int64(len(content)), Uid: b.user, Gid: b.user,
 		})
+	}
+	add("identity/ca.crt", 0o600, spec.Bootstrap.CACert)
+	add("identity/nonce.jwt", 0o600, []byte(spec.Bootstrap.Nonce))
+	if b.node {
+		add("userdata", 0o700, spec.Userdata)
 	}
 	return pack(entries, contents)
 }

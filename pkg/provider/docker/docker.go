@@ -14,12 +14,12 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"regexp"
+	"time"
 
 	"github.com/docker/docker/client"
 
@@ -49,8 +49,16 @@ type Config struct {
 	// Host is the engine's address, such as unix:///run/user/1000/docker.sock;
 	// empty: as DOCKER_HOST and its siblings say.
 	Host string
-	// Image is the agent's image, which the engine has to have already.
+	// Image is the agent's image.
 	Image string
+	// Pull says when a registry is asked for an image; empty: PullMissing.
+	Pull Pull
+	// VerifyKey is the path of the public key that has to have signed every image;
+	// empty: none has to be signed.
+	VerifyKey string
+	// RegistryConfig is the path of the docker config.json with the registries'
+	// passwords; empty: that of whoever runs this process.
+	RegistryConfig string
 	// Network is what containers join unless their args say otherwise; empty:
 	// the engine's default.
 	Network string
@@ -59,9 +67,15 @@ type Config struct {
 	// Kubeconfig is the way to an API server that is to have a Node for each
 	// container, which whoever opens the provider sees to; empty: none.
 	Kubeconfig string
+	// WritableRoot leaves agents the root of their file system to write to.
+	WritableRoot bool
+	// Node is what containers are like that are whole machines; nil: there are none.
+	Node *Node
 	// Leader moves an address between the servers; nil: nothing to move.
 	Leader *Leader
 	Logger *slog.Logger
+	// Now is the time; nil: time.Now.
+	Now func() time.Time
 }
 
 // Leader is the address that the leading server has on a user-defined network.
@@ -78,71 +92,12 @@ func Default(scope provider.Scope, logger *slog.Logger) Config {
 	return Config{Scope: scope, Logger: logger}
 }
 
-// options are the provider's options in the shard's config.
-type options struct {
-	Host       string            `json:"host"`
-	Image      string            `json:"image"`
-	Network    string            `json:"network"`
-	Env        map[string]string `json:"env"`
-	Kubeconfig string            `json:"kubeconfig"`
-}
-
-// WithOptions returns cfg with the options of the shard's config on top: host,
-// image, network, kubeconfig, and env (an object of strings). Anything else is an error that
-// names it.
-func (cfg Config) WithOptions(values map[string]any) (Config, error) {
-	o := options{Host: cfg.Host, Image: cfg.Image, Network: cfg.Network, Kubeconfig: cfg.Kubeconfig}
-	if wrong := provider.Decode("options", values, &o); len(wrong) > 0 {
-		return Config{}, wrong
-	}
-	cfg.Host, cfg.Image, cfg.Network, cfg.Kubeconfig = o.Host, o.Image, o.Network, o.Kubeconfig
-	if o.Env != nil {
-		cfg.Env = o.Env
-	}
-	return cfg, nil
-}
-
-// CheckOptions reports, as FieldErrors, what is wrong with what WithOptions sets. It is
-// pure: what is about this machine Validate adds.
-func (cfg Config) CheckOptions() error {
-	var wrong provider.FieldErrors
-	if cfg.Image == "" {
-		wrong.Addf("options.image", "required: want the agent's image")
-	}
-	if cfg.Host != "" {
-		if _, err := client.ParseHostURL(cfg.Host); err != nil {
-			wrong.Addf("options.host", "%v: want an address such as unix:///var/run/docker.sock", err)
-		}
-	}
-	return append(wrong, provider.CheckEnvironment("options.env", cfg.Env)...).Err()
-}
-
-// Validate reports every problem of cfg at once.
-func (cfg Config) Validate() error {
-	problems := []error{cfg.Scope.Check(), cfg.CheckOptions()}
-	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if l := cfg.Leader; l != nil {
-		if l.Network == "" {
-			bad("leader_network.interface_id is empty: want a user-defined network")
-		}
-		if !l.IPv4.Is4() {
-			bad("leader_network.ipv4 is %q: want an IPv4 address, which is all that can be moved here", l.IPv4)
-		}
-	}
-	if cfg.Logger == nil {
-		bad("the logger is missing")
-	}
-	if err := errors.Join(problems...); err != nil {
-		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
-	}
-	return nil
-}
-
 // Provider makes containers. It is safe for concurrent use, also beside other
 // Providers of the same engine.
 type Provider struct {
 	cfg    Config
 	api    *client.Client
+	images *images
 	leader *leaderNetwork // nil: no address to move
 }
 
@@ -159,16 +114,21 @@ var (
 // what it holds itself.
 func (p *Provider) ConsistentReads() bool { return true }
 
-// New checks cfg. It does not call the engine: one that is down is temporary.
+// New checks cfg, and reads the key. It does not call the engine: one that is down is
+// temporary.
 func New(cfg Config) (*Provider, error) {
 	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("configure the docker provider: %w", err)
+	}
+	key, err := cfg.key()
+	if err != nil {
 		return nil, fmt.Errorf("configure the docker provider: %w", err)
 	}
 	api, err := connect(cfg.Host)
 	if err != nil {
 		return nil, fmt.Errorf("configure the docker provider: %w", err)
 	}
-	p := &Provider{cfg: cfg, api: api}
+	p := &Provider{cfg: cfg, api: api, images: newImages(cfg, api, key)}
 	if cfg.Leader != nil {
 		p.leader = &leaderNetwork{p: p, l: *cfg.Leader}
 		if p.leader.l.Self == "" {
@@ -178,9 +138,10 @@ func New(cfg Config) (*Provider, error) {
 	return p, err
 }
 
-// Close gives up the connections to the engine. Containers live on. It may be
-// called more than once.
+// Close gives up the connections to the engine, and pulls that are under way.
+// Containers live on. It may be called more than once.
 func (p *Provider) Close() {
+	p.images.close()
 	_ = p.api.Close() // idle connections only
 }
 

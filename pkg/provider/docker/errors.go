@@ -29,10 +29,26 @@ func unreached(err error) error {
 
 // refused gives a create that made no container its kind.
 func refused(err error, image string) error {
-	if errdefs.IsNotFound(err) && strings.Contains(strings.ToLower(err.Error()), "image") {
-		return fmt.Errorf("%w: %w: build or load the image %s on the engine first", provider.ErrInvalid, err, image)
+	if errdefs.IsNotFound(err) && says(err, "image") {
+		return fmt.Errorf("%w: %w: %w: build or load the image %s on the engine first, or name its registry too",
+			provider.ErrInvalid, errNoImage, err, image)
 	}
 	return kind(err)
+}
+
+// unpulled gives a pull that failed its kind. What goes wrong while an image comes in
+// the engine tells in words only. Nothing was made yet in any case.
+func unpulled(err error) error {
+	switch {
+	case says(err, "toomanyrequests"), says(err, "too many requests"):
+		return fmt.Errorf("%w: %w", provider.ErrThrottled, err)
+	case says(err, "unauthorized"), says(err, "access denied"), says(err, "no basic auth credentials"):
+		return fmt.Errorf("%w: %w", provider.ErrUnauthorized, err)
+	case says(err, "manifest unknown"), says(err, "no matching manifest"), says(err, "server gave http response to https client"):
+		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
+	default:
+		return kind(unreached(err))
+	}
 }
 
 // kind sorts the engine's answers. A conflict, an internal error and the rest

@@ -108,16 +108,16 @@ func agentRoot(binary string) (*bytes.Buffer, error) {
 		{Name: agentPath[1:], Mode: 0o755, Typeflag: tar.TypeReg, Size: int64(len(program))},
 		{Name: "etc/passwd", Mode: 0o644, Typeflag: tar.TypeReg, Size: int64(len(passwd))},
 	}
-	return pack(append(entries, agentDirs()...), contents)
+	return pack(append(entries, agentDirs(agentDir[1:]+"/", AgentUser)...), contents)
 }
 
-// agentDirs are the folders that belong to the agent.
-func agentDirs() []tar.Header {
+// agentDirs are the folders that belong to the agent, under a prefix that ends in a
+// slash.
+func agentDirs(prefix string, user int) []tar.Header {
 	owned := func(path string, mode int64) tar.Header {
-		return tar.Header{Name: path, Mode: mode, Typeflag: tar.TypeDir, Uid: AgentUser, Gid: AgentUser}
+		return tar.Header{Name: prefix + path, Mode: mode, Typeflag: tar.TypeDir, Uid: user, Gid: user}
 	}
-	root := agentDir[1:]
-	return []tar.Header{owned(root+"/", 0o755), owned(root+"/identity/", 0o700), owned(root+"/keys/", 0o700), owned(root+"/recv/", 0o700)}
+	return []tar.Header{owned("", 0o755), owned("identity/", 0o700), owned("keys/", 0o700), owned("recv/", 0o700)}
 }
 
 // pack writes an archive, without times so that the same input gives the same

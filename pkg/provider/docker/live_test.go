@@ -52,9 +52,10 @@ func main() {
 
 // engine is what the live tests need; its zero value has a reason to skip.
 type engine struct {
-	api   *client.Client
-	image string
-	skip  string
+	api     *client.Client
+	image   string
+	program []byte // the test's agent
+	skip    string
 }
 
 var live engine
@@ -103,7 +104,11 @@ func prepare() engine {
 	if out, err := build.CombinedOutput(); err != nil {
 		return engine{skip: fmt.Sprintf("the test's agent does not compile: %v: %s", err, out)}
 	}
-	e := engine{api: api, image: "nstance-" + runName() + ":latest"}
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		return engine{skip: err.Error()}
+	}
+	e := engine{api: api, program: program, image: "nstance-" + runName() + ":latest"}
 	if err := docker.BuildAgentImage(ctx, "", binary, e.image); err != nil {
 		return engine{api: api, skip: err.Error()}
 	}

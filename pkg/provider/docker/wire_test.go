@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -26,7 +27,9 @@ import (
 type wire struct {
 	mu      sync.Mutex
 	calls   []string
+	bodies  map[string]string // the last one of each call
 	answers map[string]answer
+	during  func(call string) // nil: answers at once
 }
 
 type answer struct {
@@ -42,13 +45,21 @@ func (w *wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	_, path, _ := strings.Cut(r.URL.Path, "/v1.41/")
 	parts := strings.Split(path, "/")
 	call := r.Method + " " + parts[len(parts)-1]
-	if r.Method == http.MethodDelete {
+	switch {
+	case parts[0] == "images":
+		call = r.Method + " image " + parts[len(parts)-1]
+	case r.Method == http.MethodDelete:
 		call = "DELETE"
 	}
+	body, _ := io.ReadAll(r.Body)
 	w.mu.Lock()
 	w.calls = append(w.calls, call)
+	w.bodies[call] = string(body)
 	a, ok := w.answers[call]
 	w.mu.Unlock()
+	if w.during != nil {
+		w.during(call)
+	}
 	if !ok {
 		a = answer{http.StatusNotFound, "no such container"}
 	}
@@ -69,7 +80,7 @@ func openWire(t testing.TB, answers map[string]answer) (*docker.Provider, *wire)
 }
 
 func serveWire(t testing.TB, answers map[string]answer) (host string, w *wire) {
-	w = &wire{answers: answers}
+	w = &wire{answers: answers, bodies: map[string]string{}}
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
 	return "tcp://" + strings.TrimPrefix(server.URL, "http://"), w
@@ -285,11 +296,19 @@ func count(w *wire, call string) int {
 func TestBadArgs(t *testing.T) {
 	p, w := openWire(t, nil)
 	for want, args := range map[string]map[string]any{
-		"args.privileged: no such field (have: cpus, env, extra_hosts, image, labels, memory, network, pids_limit)": {"privileged": true},
-		`args.memory: "lots" is not valid: want bytes such as 512m or 2g`:                                           {"memory": "lots"},
-		`args.memory: "m"`:              {"memory": "m"},
-		`args.memory: "-1"`:             {"memory": "-1"},
-		`args.memory: "9999999999999g"`: {"memory": "9999999999999g"},
+		"args.privileged: no such field (have: cpus, env, extra_hosts, image, labels, log_driver, log_options, memory, network, node,": {
+			"privileged": true,
+		},
+		"args.runtime: no such field":                                       {"runtime": "runc"},
+		"args.binds: no such field":                                         {"binds": []any{"/:/host"}},
+		"args.log_options: holds a number: want a string":                   {"log_options": map[string]any{"max-size": 1}},
+		"args.node: the provider's options have no node: want false":        {"node": true},
+		`args.network: "host" is not valid: want a network of`:              {"network": "host"},
+		`args.network: "container:db" is not valid`:                         {"network": "container:db"},
+		`args.memory: "lots" is not valid: want bytes such as 512m or 2g`:   {"memory": "lots"},
+		`args.memory: "m"`:                                                  {"memory": "m"},
+		`args.memory: "-1"`:                                                 {"memory": "-1"},
+		`args.memory: "9999999999999g"`:                                     {"memory": "9999999999999g"},
 		"args.cpus: -1 is not valid: want a number such as 1.5":             {"cpus": -1},
 		"args.cpus: got a string: want a number":                            {"cpus": "2"},
 		"args.pids_limit: -1 is not valid":                                  {"pids_limit": -1},

@@ -1,0 +1,201 @@
+package docker_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/docker/docker/api/types/image"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/docker"
+	"github.com/nstance/nstance/pkg/provider/docker/registry/registrytest"
+	"github.com/nstance/nstance/pkg/provider/docker/signature"
+)
+
+// agentImage is an image of the test's agent, as a registry has it: without the folders
+// that the agent writes to. Each name gives another one.
+func agentImage(t *testing.T, e engine, name string) v1.Image {
+	t.Helper()
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	if err := w.WriteHeader(&tar.Header{Name: "agent", Mode: 0o755, Size: int64(len(e.program)), Typeflag: tar.TypeReg}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(e.program); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	program, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := mutate.AppendLayers(empty.Image, program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", runtimeArch(t, e)
+	config.Config = v1.Config{Entrypoint: []string{"/agent"}, Labels: map[string]string{"test": name}}
+	img, err = mutate.ConfigFile(img, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+func runtimeArch(t *testing.T, e engine) string {
+	t.Helper()
+	v, err := e.api.ServerVersion(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Arch
+}
+
+// serveImages serves a registry that the engine can pull from, and removes from the
+// engine at the end what was pulled from it.
+func serveImages(t *testing.T, e engine, handler http.Handler) (host string) {
+	t.Helper()
+	host = registrytest.Serve(t, handler)
+	t.Cleanup(func() {
+		ctx := context.Background()
+		all, err := e.api.ImageList(ctx, image.ListOptions{})
+		for _, i := range all {
+			for _, name := range append(i.RepoDigests, i.RepoTags...) {
+				if strings.HasPrefix(name, host+"/") {
+					_, removed := e.api.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
+					err = errors.Join(err, removed)
+					break
+				}
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return host
+}
+
+// TestPulledByDigest: an image that only a registry has is pulled, with the registry's
+// password, and runs hardened although it knows nothing of the agent's folders.
+func TestPulledByDigest(t *testing.T) {
+	e := needEngine(t)
+	t.Parallel()
+	served := registrytest.Handler(true)
+	var closed atomic.Bool
+	host := serveImages(t, e, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); closed.Load() && (user != "ada" || password != "pass") {
+			w.Header().Set("WWW-Authenticate", `Basic realm="r"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		served.ServeHTTP(w, r)
+	}))
+	scope := provider.Scope{ClusterID: newCluster(t, e), Shard: "s"}
+	want := registrytest.Push(t, host+"/agent:v1", agentImage(t, e, t.Name()))
+	closed.Store(true)
+	_, err := open(t, e, scope, map[string]any{"image": host + "/agent:v1"}).Create(t.Context(), newSpec(t, scope, nil))
+	if !errors.Is(err, provider.ErrUnauthorized) {
+		t.Errorf("without a password: %v", err)
+	}
+	config := filepath.Join(t.TempDir(), "config.json")
+	auth := base64.StdEncoding.EncodeToString([]byte("ada:pass"))
+	if err := os.WriteFile(config, []byte(`{"auths":{"`+host+`":{"auth":"`+auth+`"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, e, scope, map[string]any{"image": host + "/agent:v1", "registry_config": config})
+	spec := newSpec(t, scope, nil)
+	vm, err := p.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := logs(t, e, vm.ProviderID); got != "the.nonce.jwt "+string(spec.ID)+" 65532  <nil>" {
+		t.Errorf("the agent says %q", got)
+	}
+	c, err := e.api.ContainerInspect(t.Context(), vm.ProviderID)
+	if err != nil || c.Config.Image != want {
+		t.Errorf("runs %s, %v; want %s", c.Config.Image, err, want)
+	}
+}
+
+// TestSignedOnly: with a key an image runs that it signed, and no other is even pulled.
+func TestSignedOnly(t *testing.T) {
+	e := needEngine(t)
+	t.Parallel()
+	host := serveImages(t, e, registrytest.Handler(true))
+	scope := provider.Scope{ClusterID: newCluster(t, e), Shard: "s"}
+	signer, other := registrytest.NewSigner(t), registrytest.NewSigner(t)
+	signed := registrytest.Push(t, host+"/signed:v1", agentImage(t, e, "signed"))
+	signer.Sign(t, signed)
+	p := open(t, e, scope, map[string]any{"image": host + "/signed:v1", "verify_key": signer.File(t)})
+	local := host + "/local:v1" // the engine alone has it
+	if err := e.api.ImageTag(t.Context(), e.image, local); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		attach func(reference string)
+		want   string
+	}{
+		"unsigned":    {func(string) {}, "the registry has none at all for it"},
+		"another-key": {func(reference string) { other.Sign(t, reference) }, "another key"},
+		"sbom-only": {func(reference string) {
+			registrytest.Attach(t, reference, signer.Bundle(t, registrytest.SBOM, reference[strings.Index(reference, "@")+1:]), registrytest.SBOM)
+		}, "which is no signature"},
+		"other-image": {func(reference string) {
+			about := signed[strings.Index(signed, "@")+1:]
+			registrytest.Attach(t, reference, signer.Bundle(t, signature.PredicateType, about), signature.PredicateType)
+		}, "a signature of another image"},
+		"local": {nil, "404"},
+	} {
+		tag := host + "/" + name + ":v1"
+		reference := tag
+		if c.attach != nil {
+			reference = registrytest.Push(t, tag, agentImage(t, e, name))
+			c.attach(reference)
+		}
+		_, err := p.Create(t.Context(), newSpec(t, scope, map[string]any{"image": tag}))
+		if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want ErrInvalid with %q", name, err, c.want)
+		}
+		if _, err := e.api.ImageInspect(t.Context(), reference); c.attach != nil && err == nil {
+			t.Errorf("%s: was pulled", name)
+		}
+	}
+	vm, err := p.Create(t.Context(), newSpec(t, scope, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := e.api.ContainerInspect(t.Context(), vm.ProviderID); err != nil || c.Config.Image != signed {
+		t.Errorf("runs %s, %v; want %s", c.Config.Image, err, signed)
+	}
+	if vms, err := p.List(t.Context()); err != nil || len(vms) != 1 {
+		t.Errorf("refused creates left %+v, %v", vms, err)
+	}
+	// The engine has no digest for its own image, and without a key it needs none.
+	if _, err := open(t, e, scope, map[string]any{"image": local}).Create(t.Context(), newSpec(t, scope, nil)); err != nil {
+		t.Errorf("the engine's own image without a key: %v", err)
+	}
+	if err := docker.RemoveImage(t.Context(), "", local); err != nil {
+		t.Error(err)
+	}
+}
