@@ -35,9 +35,12 @@ func (c *Client) Verify(ctx context.Context, reference string, key signature.Key
 	var against []string
 	for _, of := range candidates[:min(len(candidates), maxBundles)] {
 		text, err := c.bundle(ctx, image.Context().Digest(of.Digest.String()))
-		if err == nil {
+		switch {
+		case errors.Is(err, errNoBundle):
+			continue
+		case err == nil:
 			err = key.Verify(image.DigestStr(), text)
-		} else if !damaged(err) {
+		case !damaged(err):
 			return fmt.Errorf("read a signature of image %s: %w", reference, kind(err))
 		}
 		if err == nil {
@@ -55,10 +58,10 @@ func (c *Client) Verify(ctx context.Context, reference string, key signature.Key
 func reasons(against []string, candidates int) string {
 	const told = 3
 	switch {
-	case candidates == 0:
+	case len(against) == 0 && candidates <= maxBundles:
 		return "the registry has none at all for it"
 	case candidates > maxBundles:
-		return fmt.Sprintf("none of the first %d of %d bundles in the registry is one", maxBundles, candidates)
+		return fmt.Sprintf("none of the first %d of %d manifests about it in the registry is one", maxBundles, candidates)
 	case len(against) > told:
 		against = append(against[:told:told], "…")
 	}
@@ -76,22 +79,22 @@ func (c *Client) candidates(ctx context.Context, image name.Digest) ([]v1.Descri
 	if err != nil {
 		return nil, err
 	}
-	found := slices.DeleteFunc(index.Manifests, func(d v1.Descriptor) bool {
-		return d.ArtifactType != "" && d.ArtifactType != signature.BundleType
-	})
-	slices.SortStableFunc(found, func(a, b v1.Descriptor) int { return rank(a) - rank(b) })
-	return found, nil
+	slices.SortStableFunc(index.Manifests, func(a, b v1.Descriptor) int { return rank(a) - rank(b) })
+	return index.Manifests, nil
 }
 
-// rank orders candidates by what they say of themselves.
+// rank orders candidates by what they say of themselves. Not each registry passes on
+// the annotation, or the type.
 func rank(d v1.Descriptor) int {
-	switch d.Annotations["dev.sigstore.bundle.predicateType"] {
-	case signature.PredicateType:
+	switch says := d.Annotations["dev.sigstore.bundle.predicateType"]; {
+	case says == signature.PredicateType:
 		return 0
-	case "":
+	case says == "" && d.ArtifactType == signature.BundleType:
 		return 1
-	default:
+	case says == "":
 		return 2
+	default:
+		return 3
 	}
 }
 
@@ -107,6 +110,9 @@ func errBundle(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", provider.ErrInvalid, fmt.Errorf(format, args...))
 }
 
+// errNoBundle says that a manifest about an image holds something else.
+var errNoBundle = errors.New("no signature bundle")
+
 // bundle reads the bundle that a manifest holds.
 func (c *Client) bundle(ctx context.Context, manifest name.Digest) ([]byte, error) {
 	options := c.options(ctx)
@@ -115,14 +121,14 @@ func (c *Client) bundle(ctx context.Context, manifest name.Digest) ([]byte, erro
 		return nil, err
 	}
 	if !got.MediaType.IsImage() {
-		return nil, errBundle("%s where a bundle should be", got.MediaType)
+		return nil, errNoBundle
 	}
 	image, err := v1.ParseManifest(strings.NewReader(string(got.Manifest)))
 	if err != nil {
 		return nil, errBundle("a manifest that can't be read: %w", err)
 	}
 	if len(image.Layers) != 1 || image.Layers[0].MediaType != signature.BundleType {
-		return nil, errBundle("no single layer of type %s where a bundle should be", signature.BundleType)
+		return nil, errNoBundle
 	}
 	layer, err := remote.Layer(manifest.Context().Digest(image.Layers[0].Digest.String()), options...)
 	if err != nil {

@@ -36,6 +36,7 @@ func TestVerify(t *testing.T) {
 				"an SBOM that says it is a signature": {[]func(string){
 					attach(func(reference string) []byte { return signer.Bundle(t, registrytest.SBOM, about(reference)) }, signature.PredicateType),
 				}, "which is no signature"},
+				"nothing about signatures": {[]func(string){func(reference string) { registrytest.AttachOther(t, reference) }}, "none at all"},
 				"of another image": {[]func(string){attach(func(string) []byte {
 					return signer.Bundle(t, signature.PredicateType, "sha256:"+strings.Repeat("ab", 32))
 				}, signature.PredicateType)}, "a signature of another image"},

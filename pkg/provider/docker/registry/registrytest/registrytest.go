@@ -152,8 +152,20 @@ func (s Signer) Sign(t testing.TB, reference string) {
 // of itself that it is of this type.
 func Attach(t testing.TB, reference string, bundle []byte, predicate string) {
 	t.Helper()
-	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), signature.BundleType),
-		static.NewLayer(bundle, signature.BundleType))
+	attach(t, reference, bundle, signature.BundleType, map[string]string{"dev.sigstore.bundle.predicateType": predicate})
+}
+
+// AttachOther pushes something else about an image.
+func AttachOther(t testing.TB, reference string) {
+	t.Helper()
+	attach(t, reference, []byte("{}"), "application/vnd.example+json", nil)
+}
+
+func attach(t testing.TB, reference string, content []byte, kind types.MediaType, annotations map[string]string) {
+	t.Helper()
+	const noConfig = "application/vnd.oci.empty.v1+json"
+	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), noConfig),
+		static.NewLayer(content, kind))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,8 +177,7 @@ func Attach(t testing.TB, reference string, bundle []byte, predicate string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	annotated := mutate.Annotations(image, map[string]string{"dev.sigstore.bundle.predicateType": predicate}).(v1.Image)
-	attached := mutate.Subject(annotated, *subject).(v1.Image)
+	attached := mutate.Subject(mutate.Annotations(image, annotations).(v1.Image), *subject).(v1.Image)
 	digest, err := attached.Digest()
 	if err != nil {
 		t.Fatal(err)

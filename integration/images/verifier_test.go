@@ -1,0 +1,102 @@
+//go:build integration
+
+package images_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/nstance/nstance/images/release"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/docker/registry"
+	"github.com/nstance/nstance/pkg/provider/docker/signature"
+)
+
+// TestVerifierAgreesWithCosign: the server's own check of a signature, for which it links
+// no cosign, says of each image what cosign says of it.
+func TestVerifierAgreesWithCosign(t *testing.T) {
+	w := newWorld(t)
+	signed := w.image(t, "signed")
+	if err := w.Sign(t.Context(), signed, w.signer); err != nil {
+		t.Fatal(err)
+	}
+	_, other := w.keys(t, "other")
+	key := func(trust release.Trust) signature.Key {
+		text, err := os.ReadFile(trust.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := signature.ParseKey(text)
+		if err != nil {
+			t.Fatalf("%s, as cosign wrote it: %v", trust.Key, err)
+		}
+		return k
+	}
+	for _, c := range []struct {
+		name  string
+		made  release.Release
+		trust release.Trust
+		want  string // empty: signed
+	}{
+		{"signed", signed, w.trust, ""},
+		{"another key", signed, other, "another key"},
+		{"unsigned", w.image(t, "unsigned"), w.trust, "none at all"},
+		{"the signature of another image", w.moved(t, signed), w.trust, "a signature of another image"},
+		{"an SBOM only", w.onlyAttested(t), w.trust, "which is no signature"},
+	} {
+		for _, reference := range c.made.Images[0].References() {
+			byTag, err := registry.New("").Resolve(t.Context(), reference)
+			if err != nil || byTag != reference {
+				t.Fatalf("%s: %s resolves to %s, %v", c.name, reference, byTag, err)
+			}
+			ours := registry.New("").Verify(t.Context(), reference, key(c.trust))
+			theirs := w.VerifyStatement(t.Context(), reference, signature.PredicateType, c.trust)
+			if (ours == nil) != (theirs == nil) || (ours == nil) != (c.want == "") {
+				t.Errorf("%s: %s: the server says %v, cosign %v", c.name, reference, ours, theirs)
+			}
+			if ours != nil && (!errors.Is(ours, provider.ErrInvalid) || !strings.Contains(ours.Error(), c.want)) {
+				t.Errorf("%s: %s: %v, want ErrInvalid with %q", c.name, reference, ours, c.want)
+			}
+		}
+	}
+}
+
+// onlyAttested is an image for one architecture of which the key signed an SBOM only.
+func (w *world) onlyAttested(t *testing.T) release.Release {
+	t.Helper()
+	made := w.image(t, "attested")
+	if err := w.Sign(t.Context(), made, w.signer); err != nil {
+		t.Fatal(err)
+	}
+	platform := made.Images[0].Platforms[0].Reference
+	for _, of := range bundles(t, platform) {
+		if w.isSignature(t, platform, of) {
+			if err := remote.Delete(digest(t, platform).Context().Digest(of.Digest.String())); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if left := bundles(t, platform); len(left) != 1 {
+		t.Fatalf("%d bundles refer to the image, want the SBOM alone", len(left))
+	}
+	return release.Release{Images: []release.Image{{Name: "attested", Reference: platform}}}
+}
+
+// isSignature reports whether a bundle about an image says that it is its signature.
+func (w *world) isSignature(t *testing.T, reference string, of v1.Descriptor) bool {
+	t.Helper()
+	bundle, err := remote.Image(digest(t, reference).Context().Digest(of.Digest.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := bundle.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return manifest.Annotations["dev.sigstore.bundle.predicateType"] == signature.PredicateType
+}
