@@ -98,6 +98,7 @@ type Provider struct {
 	cfg    Config
 	api    *client.Client
 	images *images
+	gap    gap
 	leader *leaderNetwork // nil: no address to move
 }
 

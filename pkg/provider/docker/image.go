@@ -100,9 +100,12 @@ func agentRoot(binary string) (*bytes.Buffer, error) {
 	}
 	passwd := fmt.Appendf(nil, "root:x:0:0::/:/\nnonroot:x:%d:%d::%s:/\n", AgentUser, AgentUser, agentDir)
 	contents := map[string][]byte{agentPath[1:]: program, "etc/passwd": passwd}
+	// Each folder on the way, too: engines make those that are not named for root alone.
 	entries := []tar.Header{
 		{Name: "etc/", Mode: 0o755, Typeflag: tar.TypeDir},
 		{Name: "tmp/", Mode: 0o1777, Typeflag: tar.TypeDir},
+		{Name: "usr/", Mode: 0o755, Typeflag: tar.TypeDir},
+		{Name: "usr/local/", Mode: 0o755, Typeflag: tar.TypeDir},
 		{Name: "usr/local/bin/", Mode: 0o755, Typeflag: tar.TypeDir},
 		{Name: "opt/", Mode: 0o755, Typeflag: tar.TypeDir},
 		{Name: agentPath[1:], Mode: 0o755, Typeflag: tar.TypeReg, Size: int64(len(program))},

@@ -24,8 +24,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider/providertest"
 )
 
-// testAgent is the program in the test's image: it checks that it can read and
-// write where an agent must, and waits for SIGTERM.
+// testAgent is the program in the test's image: it checks that it can read and write
+// where an agent must, takes all memory if it is told to, and waits for SIGTERM.
 const testAgent = `package main
 
 import (
@@ -44,6 +44,9 @@ func main() {
 	}
 	host, _ := os.Hostname()
 	fmt.Println(string(nonce), host, os.Getuid(), os.Getenv("COLOUR"), err)
+	for eaten := []byte(nil); os.Getenv("EAT") != ""; {
+		eaten = append(eaten, make([]byte, 1<<20)...)
+	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
 	<-stop

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/docker/docker/api/types/events"
@@ -13,21 +14,33 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Watch implements provider.Watcher from the engine's events. A VM told of so
-// has no addresses, and a CreatedAt only with the event of its creation: the
-// engine does not say.
+// Watch implements provider.Watcher from the engine's events. It begins where the
+// Watch before it broke off, as far as the engine remembers, and tells of each
+// container that has stopped already: an engine that was restarted remembers nothing,
+// and its containers died with it. What is told so may have been told before.
+//
+// A VM told of by an event has no addresses, and a CreatedAt only with the event of its
+// creation: the engine does not say.
 func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
-	// The first call of a client agrees on the API's version. Events is not safe to
-	// be that call beside others, and a stream that can't start should say so.
-	if _, err := p.api.ServerVersion(ctx); err != nil {
-		return fmt.Errorf("watch containers: %w", kindOfRead(err))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	heard, err := p.engineTime(ctx)
+	if err != nil {
+		return fmt.Errorf("watch containers: %w", err)
 	}
+	heard = p.gap.begin(heard)
+	defer func() { p.gap.end(heard) }()
 	which := p.labelFilter(filters.Arg("type", string(events.ContainerEventType)))
-	messages, errs := p.api.Events(ctx, events.ListOptions{Filters: which})
+	messages, errs := p.api.Events(ctx, events.ListOptions{Since: engineStamp(heard), Filters: which})
+	// After the stream began, so that whatever dies from here on is in it.
+	if err := p.tellStopped(ctx, fn); err != nil {
+		return err
+	}
 	starved := map[string]bool{} // containers that ran out of memory, which is told before they die of it
 	for {
 		select {
 		case m := <-messages:
+			heard = time.Unix(0, m.TimeNano)
 			switch m.Action {
 			case events.ActionOOM:
 				starved[m.Actor.ID] = true
@@ -47,6 +60,69 @@ func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 			}
 			return fmt.Errorf("watch containers: %w", err)
 		}
+	}
+}
+
+// engineTime asks the engine for its time, by which its events are dated. The first
+// call of a client agrees on the API's version. Events is not safe to be that call
+// beside others, and a stream that can't start should say so.
+func (p *Provider) engineTime(ctx context.Context) (time.Time, error) {
+	info, err := p.api.Info(ctx)
+	if err != nil {
+		return time.Time{}, kindOfRead(err)
+	}
+	now, err := time.Parse(time.RFC3339Nano, info.SystemTime)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the engine's time: %w", err)
+	}
+	return now, nil
+}
+
+// engineStamp is a time as the engine takes it.
+func engineStamp(at time.Time) string { return fmt.Sprintf("%d.%09d", at.Unix(), at.Nanosecond()) }
+
+// tellStopped tells of what has stopped.
+func (p *Provider) tellStopped(ctx context.Context, fn func(provider.Event)) error {
+	vms, err := p.List(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("watch containers: %w", err)
+	}
+	for _, vm := range vms {
+		if vm.State == provider.StateStopped {
+			fn(provider.Event{VM: vm})
+		}
+	}
+	return nil
+}
+
+// gap is from when on a Watch that has ended heard nothing, by the engine's time; the
+// next one begins there. It is safe for concurrent use.
+type gap struct {
+	mu   sync.Mutex
+	from time.Time // zero: there is none
+}
+
+// begin returns where a Watch begins.
+func (g *gap) begin(now time.Time) time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	from := g.from
+	g.from = time.Time{}
+	if from.IsZero() || from.After(now) { // later: the engine's clock was set back
+		return now
+	}
+	return from
+}
+
+// end notes how far a Watch heard.
+func (g *gap) end(heard time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.from.IsZero() || heard.Before(g.from) {
+		g.from = heard
 	}
 }
 
