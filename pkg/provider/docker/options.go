@@ -133,7 +133,11 @@ func (cfg Config) checkNode(wrong *provider.FieldErrors) {
 		target(fmt.Sprintf("options.node.volumes[%d]", n), at)
 	}
 	for n, at := range cfg.Node.Tmpfs {
-		target(fmt.Sprintf("options.node.tmpfs[%d]", n), at)
+		field := fmt.Sprintf("options.node.tmpfs[%d]", n)
+		if strings.HasPrefix(agentDir+"/", at+"/") {
+			wrong.Addf(field, "%.200q is not valid: it would hide the agent's first files, which are below %s", at, agentDir)
+		}
+		target(field, at)
 	}
 	for n, bind := range cfg.Node.Binds {
 		field, parts := fmt.Sprintf("options.node.binds[%d]", n), strings.Split(bind, ":")

@@ -135,6 +135,7 @@ func TestNodeOptions(t *testing.T) {
 		`options.node.volumes[0]: "/" is not valid`:                               {"volumes": []any{"/"}},
 		`options.node.tmpfs[1]: "/a/../run" is not valid`:                         {"tmpfs": []any{"/run", "/a/../run"}},
 		`options.node.tmpfs[0]: "/run" is there twice`:                            {"volumes": []any{"/run"}, "tmpfs": []any{"/run"}},
+		`options.node.tmpfs[0]: "/opt" is not valid: it would hide the agent's`:   {"tmpfs": []any{"/opt"}},
 		`options.node.binds[0]: "/a" is not valid: want host:container`:           {"binds": []any{"/a"}},
 		`options.node.binds[0]: "name:/a" is not valid`:                           {"binds": []any{"name:/a"}},
 		`options.node.binds[0]: "/a:/b:exec" is not valid`:                        {"binds": []any{"/a:/b:exec"}},
