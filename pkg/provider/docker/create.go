@@ -133,13 +133,13 @@ func (p *Provider) complete(ctx context.Context, spec provider.Spec, where boots
 		return provider.VM{}, fmt.Errorf("pack files of instance %s: %w", spec.ID, err)
 	}
 	if err := p.api.CopyToContainer(ctx, id, where.into, files, container.CopyToContainerOptions{}); err != nil {
-		return provider.VM{}, fmt.Errorf("copy files to instance %s: %w", spec.ID, err)
+		return provider.VM{}, p.abandon(ctx, spec, id, fmt.Errorf("copy files to instance %s: %w", spec.ID, uncopied(err)))
 	}
 	if err := provider.Permit(ctx); err != nil {
 		return provider.VM{}, err
 	}
 	if err := p.api.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
-		return provider.VM{}, p.unstarted(ctx, spec, id, err)
+		return provider.VM{}, p.abandon(ctx, spec, id, fmt.Errorf("start container of instance %s: %w", spec.ID, unstartable(err)))
 	}
 	found, err := p.api.ContainerInspect(ctx, id)
 	if err != nil {
@@ -148,10 +148,9 @@ func (p *Provider) complete(ctx context.Context, spec provider.Spec, where boots
 	return inspected(found), nil
 }
 
-// unstarted sorts a start that failed. What will fail again as it is becomes a
-// definite error, once the container is gone.
-func (p *Provider) unstarted(ctx context.Context, spec provider.Spec, id string, startErr error) error {
-	err := fmt.Errorf("start container of instance %s: %w", spec.ID, unstartable(startErr))
+// abandon removes a container that can't be completed: only once it is gone the error
+// is definite. It leaves one whose next step may succeed.
+func (p *Provider) abandon(ctx context.Context, spec provider.Spec, id string, err error) error {
 	if !provider.Definite(err) {
 		return err
 	}
@@ -161,7 +160,7 @@ func (p *Provider) unstarted(ctx context.Context, spec provider.Spec, id string,
 	// The other server of the shard may have started it meanwhile, and then the
 	// engine refuses to remove it without force.
 	if left := p.api.ContainerRemove(ctx, id, container.RemoveOptions{RemoveVolumes: true}); left != nil && !errdefs.IsNotFound(left) {
-		p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "container that can't start is left",
+		p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "container that can't be completed is left",
 			slog.String("instance", string(spec.ID)), slog.Any("error", left))
 		return errors.New(err.Error()) // no kind: something is left
 	}

@@ -79,5 +79,14 @@ func unstartable(err error) error {
 	return kind(err)
 }
 
+// uncopied gives a copy into a container that failed its kind: only a full disk, which
+// the container may be a part of, is a reason to give it up.
+func uncopied(err error) error {
+	if says(err, "no space left on device") {
+		return fmt.Errorf("%w: %w", provider.ErrQuota, err)
+	}
+	return err
+}
+
 // says recognises what the engine tells in words only.
 func says(err error, words string) bool { return strings.Contains(strings.ToLower(err.Error()), words) }

@@ -2,11 +2,13 @@ package docker_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/docker/docker/api/types/container"
@@ -144,4 +146,93 @@ func leaderAddress(t *testing.T, e engine, name string) netip.Addr {
 	four := netip.MustParsePrefix(n.IPAM.Config[0].Subnet).Addr().As4()
 	four[3] = 100
 	return netip.AddrFrom4(four)
+}
+
+// TestLeaderConfig: an address can be moved where a network and an IPv4 address are
+// given. The server's own container is the one that the host is named for, unless it
+// is said, and one that the engine does not know is named.
+func TestLeaderConfig(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, w := serveWire(t, nil)
+	base := docker.Default(wireScope(), slog.New(slog.DiscardHandler))
+	base.Host, base.Image = address, "agent:1"
+	four := netip.MustParseAddr("10.0.0.100")
+	for self, want := range map[string]string{"": host, "server-1": "server-1"} {
+		cfg := base
+		cfg.Leader = &docker.Leader{Network: "l", IPv4: four, Self: self}
+		p, err := docker.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, ok := provider.LeaderNetworkOf(p)
+		if !ok {
+			t.Fatal("no leader network")
+		}
+		for _, err := range []error{func() error { _, err := n.Check(t.Context()); return err }(), n.Assign(t.Context())} {
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q: name it with --self", want)) {
+				t.Errorf("self %q: %v", self, err)
+			}
+		}
+	}
+	if count(w, "GET json") != 4 {
+		t.Errorf("the engine was asked %v", w.calls)
+	}
+	for want, l := range map[string]docker.Leader{
+		"leader_network.interface_id is empty": {IPv4: four},
+		"leader_network.ipv4 is \"::1\"":       {Network: "l", IPv4: netip.IPv6Loopback()},
+	} {
+		cfg := base
+		cfg.Leader = &l
+		if _, err := docker.New(cfg); !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want ErrInvalid with %q", l, err, want)
+		}
+	}
+}
+
+// TestLeaderIsAServer: a container that only has the name of the host is left alone.
+func TestLeaderIsAServer(t *testing.T) {
+	other := wireScope()
+	other.Shard = "another"
+	for name, c := range map[string]struct {
+		labels map[string]string
+		server bool
+	}{
+		"a server of the shard":     {docker.ServerLabels(wireScope()), true},
+		"a server of another shard": {docker.ServerLabels(other), false},
+		"an unrelated container":    {map[string]string{"role": "database"}, false},
+		"no labels":                 {nil, false},
+	} {
+		labels, err := json.Marshal(c.labels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		host, w := serveWire(t, map[string]answer{
+			"GET json":     {200, fmt.Sprintf(`{"Id": "x", "Config": {"Labels": %s}, "NetworkSettings": {}}`, labels)},
+			"POST connect": {200, ""},
+		})
+		cfg := docker.Default(wireScope(), slog.New(slog.DiscardHandler))
+		cfg.Host, cfg.Image = host, "agent:1"
+		cfg.Leader = &docker.Leader{Network: "l", IPv4: netip.MustParseAddr("10.0.0.100"), Self: "host-1"}
+		p, err := docker.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _ := provider.LeaderNetworkOf(p)
+		if _, err := n.Check(t.Context()); c.server != (err == nil) {
+			t.Errorf("%s: check: %v", name, err)
+		}
+		if c.server {
+			continue
+		}
+		err = n.Assign(t.Context())
+		if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), `"host-1" is not a server of this shard: name it with --self`) {
+			t.Errorf("%s: assign: %v", name, err)
+		}
+		if count(w, "POST connect")+count(w, "POST disconnect") > 0 {
+			t.Errorf("%s: the engine was asked %v", name, w.calls)
+		}
+	}
 }

@@ -140,13 +140,23 @@ func (cfg Config) checkNode(wrong *provider.FieldErrors) {
 		target(field, at)
 	}
 	for n, bind := range cfg.Node.Binds {
-		field, parts := fmt.Sprintf("options.node.binds[%d]", n), strings.Split(bind, ":")
-		if len(parts) < 2 || len(parts) > 3 || !path.IsAbs(parts[0]) || len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw" {
+		field := fmt.Sprintf("options.node.binds[%d]", n)
+		at, ok := parseBind(bind)
+		if !ok {
 			wrong.Addf(field, "%.200q is not valid: want host:container or host:container:ro, both absolute paths", bind)
 			continue
 		}
-		target(field, parts[1])
+		target(field, at)
 	}
+}
+
+// parseBind returns where in the container a bind is.
+func parseBind(bind string) (at string, ok bool) {
+	parts := strings.Split(bind, ":")
+	if len(parts) == 3 && (parts[2] == "ro" || parts[2] == "rw") {
+		parts = parts[:2]
+	}
+	return parts[len(parts)-1], len(parts) == 2 && path.IsAbs(parts[0])
 }
 
 // Validate reports every problem of cfg at once.

@@ -3,141 +3,26 @@ package docker_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/volume"
-	"github.com/docker/docker/client"
-
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/docker"
-	"github.com/nstance/nstance/pkg/retry"
 )
-
-// ownEngine is an engine of the test's own, which may be restarted.
-type ownEngine struct {
-	dir, host string
-	api       *client.Client
-	process   *exec.Cmd
-}
-
-// newOwnEngine starts one, which makes no network and no rule of a firewall.
-func newOwnEngine(t *testing.T) *ownEngine {
-	t.Helper()
-	for _, program := range []string{"dockerd", "unshare"} {
-		if _, err := exec.LookPath(program); err != nil || os.Getuid() != 0 {
-			t.Skipf("SKIPPED, no engine is restarted: that takes %s, and root", program)
-		}
-	}
-	// A short path, for the engine makes sockets in it.
-	dir, err := os.MkdirTemp("/tmp", "dockerd-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &ownEngine{dir: dir, host: "unix://" + dir + "/docker.sock"}
-	e.api, err = client.NewClientWithOpts(client.WithHost(e.host), client.WithAPIVersionNegotiation())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		e.api.Close()
-		if e.process != nil {
-			e.end(t, syscall.SIGTERM)
-		}
-		_ = exec.Command("umount", dir+"/data").Run() // left mounted by an engine that was killed before
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.WriteFile(dir+"/daemon.json", []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	e.start(t)
-	return e
-}
-
-func (e *ownEngine) start(t *testing.T) {
-	t.Helper()
-	out, err := os.OpenFile(e.dir+"/log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	// On a network of its own: an engine without a bridge removes docker0, which is
-	// the other engine's.
-	e.process = exec.Command("unshare", "--net", "dockerd", "--config-file", e.dir+"/daemon.json",
-		"--data-root", e.dir+"/data", "--exec-root", e.dir+"/run", "-H", e.host, "--pidfile", e.dir+"/pid",
-		"--bridge=none", "--iptables=false", "--ip-forward=false", "--storage-driver=vfs",
-		"--containerd-namespace="+filepath.Base(e.dir), "--containerd-plugins-namespace="+filepath.Base(e.dir)+"-plugins")
-	e.process.Stdout, e.process.Stderr = out, out
-	e.process.Env = append(os.Environ(), "TMPDIR="+e.dir)
-	if err := e.process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(time.Minute); ; {
-		if _, err = e.api.Ping(t.Context()); err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			log, _ := os.ReadFile(e.dir + "/log")
-			t.Fatalf("the test's own engine does not answer: %v\n%s", err, log[max(0, len(log)-4000):])
-		}
-		_ = retry.Wait(t.Context(), 50*time.Millisecond)
-	}
-}
-
-// end ends the engine, and waits for it.
-func (e *ownEngine) end(t *testing.T, with syscall.Signal) {
-	t.Helper()
-	if err := e.process.Process.Signal(with); err != nil {
-		t.Error(err)
-	}
-	_ = e.process.Wait() // what it was ended by
-	e.process = nil
-	// Killed, it takes its containerd along, whose pid the next engine would trust for
-	// as long as nobody has reaped it. What should end by itself may have removed it.
-	if err := os.Remove(e.dir + "/run/containerd/containerd.pid"); err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
-}
 
 // TestEngineRestart: an engine that is stopped, or killed, ends all its containers. Then
 // each of them is told of, with a reason, new ones can be made beside them, and all can
 // be deleted without a trace.
 func TestEngineRestart(t *testing.T) {
-	shared := needEngine(t) // it has the test's agent
-	if testing.Short() {
-		t.Skip("SKIPPED, no engine is restarted in short tests")
-	}
 	t.Parallel()
-	e := newOwnEngine(t)
-	binary := filepath.Join(e.dir, "agent")
-	if err := os.WriteFile(binary, shared.program, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := docker.BuildAgentImage(t.Context(), e.host, binary, "agent:test"); err != nil {
-		t.Fatal(err)
-	}
+	e := newOwnEngine(t, "")
 	scope := provider.Scope{ClusterID: "restart", Shard: "s"}
-	cfg, err := docker.Default(scope, slog.New(slog.DiscardHandler)).WithOptions(map[string]any{
-		"host": e.host, "image": "agent:test", "network": "none",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := docker.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := e.open(t, scope)
 	for name, with := range map[string]syscall.Signal{"stopped": syscall.SIGTERM, "killed": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) { testRestart(t, e, p, scope, with) })
 	}
@@ -187,14 +72,7 @@ func testRestart(t *testing.T, e *ownEngine, p *docker.Provider, scope provider.
 			t.Errorf("delete %d: %v", n, err)
 		}
 	}
-	containers, err := e.api.ContainerList(t.Context(), container.ListOptions{All: true})
-	if err != nil || len(containers) != 0 {
-		t.Errorf("containers left: %+v, %v", containers, err)
-	}
-	volumes, err := e.api.VolumeList(t.Context(), volume.ListOptions{})
-	if err != nil || len(volumes.Volumes) != 0 {
-		t.Errorf("volumes left: %+v, %v", volumes.Volumes, err)
-	}
+	e.empty(t)
 }
 
 // toldDead watches until it heard of so many deaths, and returns why they died.
@@ -215,4 +93,51 @@ func toldDead(t *testing.T, p *docker.Provider, want int) map[fleet.InstanceID]s
 		t.Errorf("the watch after the restart: %v, told %v", err, told)
 	}
 	return told
+}
+
+// TestFullDisk fills an engine's disk: creates are refused, leave nothing, and work again
+// when there is room.
+func TestFullDisk(t *testing.T) {
+	needEngine(t)
+	t.Parallel()
+	e := newOwnEngine(t, "64m")
+	scope := provider.Scope{ClusterID: "full", Shard: "s"}
+	p := e.open(t, scope)
+	first, err := p.Create(t.Context(), newSpec(t, scope, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	filler, err := os.Create(filepath.Join(e.dir, "data", "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer filler.Close()
+	for part := make([]byte, 1<<16); err == nil; {
+		_, err = filler.Write(part)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	spec := newSpec(t, scope, nil)
+	for range 3 {
+		if _, err := p.Create(t.Context(), spec); !errors.Is(err, provider.ErrQuota) || !strings.Contains(err.Error(), "no space left") {
+			t.Errorf("on a full disk: %v", err)
+		}
+	}
+	if vms, err := p.List(t.Context()); err != nil || len(vms) != 1 || vms[0].ProviderID != first.ProviderID {
+		t.Errorf("after refused creates: %+v, %v", vms, err)
+	}
+	if err := filler.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	second, err := p.Create(t.Context(), spec)
+	if err != nil || second.State != provider.StateRunning {
+		t.Errorf("with room again: %+v, %v", second, err)
+	}
+	for n, err := range p.Delete(t.Context(), []provider.Ref{first.Ref(), second.Ref()}) {
+		if err != nil {
+			t.Errorf("delete %d: %v", n, err)
+		}
+	}
+	e.empty(t)
 }
