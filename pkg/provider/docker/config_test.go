@@ -94,3 +94,32 @@ func FuzzArgs(f *testing.F) {
 		}
 	})
 }
+
+// FuzzOptions: options from a config are refused by name, or are such that args can be
+// checked against them.
+func FuzzOptions(f *testing.F) {
+	f.Add([]byte(`{"image":"ghcr.io/a/b:v1","pull":"always","verify_key":"/k"}`))
+	f.Add([]byte(`{"image":"a","node":{"image":"n","volumes":["/a"],"tmpfs":["/b"],"binds":["/c:/d:ro"]}}`))
+	f.Add([]byte(`{"image":"a@sha256:00","pull":"never","node":{"binds":[":"]}}`))
+	base := docker.Default(wireScope(), slog.New(slog.DiscardHandler))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var values map[string]any
+		if json.Unmarshal(data, &values) != nil {
+			return
+		}
+		cfg, err := base.WithOptions(values)
+		if err == nil {
+			err = cfg.CheckOptions()
+		}
+		if err != nil && !errors.Is(err, provider.ErrInvalid) {
+			t.Errorf("%s: %v", data, err)
+		}
+		if err != nil {
+			return
+		}
+		err = cfg.CheckArgs(provider.Spec{Args: map[string]any{"node": true, "image": cfg.Image, "network": cfg.Network}})
+		if (err == nil) != (cfg.Node != nil) {
+			t.Errorf("%s: a node of the same image and network: %v", data, err)
+		}
+	})
+}

@@ -25,6 +25,9 @@ const (
 	// readyTimeout bounds the way from a name to an image on the engine. It goes on
 	// when the create that began it gave up, for the next one needs it too.
 	readyTimeout = 20 * time.Minute
+	// askTimeout bounds the questions to the registry in it: one that hangs must not
+	// keep the creates of an image from asking again.
+	askTimeout = 30 * time.Second
 	// maxRemembered bounds what is remembered of names, and of digests.
 	maxRemembered = 1024
 )
@@ -85,11 +88,8 @@ func (i *images) ready(ctx context.Context, name string) (string, error) {
 }
 
 func (i *images) bring(ctx context.Context, name string) (string, error) {
-	reference, err := i.resolve(ctx, name)
+	reference, err := i.trusted(ctx, name)
 	if err != nil {
-		return "", err
-	}
-	if err := i.verify(ctx, reference); err != nil {
 		return "", err
 	}
 	_, err = i.api.ImageInspect(ctx, reference)
@@ -105,6 +105,17 @@ func (i *images) bring(ctx context.Context, name string) (string, error) {
 		return "", fmt.Errorf("pull image %s: %w", reference, err)
 	}
 	return reference, nil
+}
+
+// trusted returns what a name stands for, by digest, once that is verified.
+func (i *images) trusted(ctx context.Context, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	reference, err := i.resolve(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	return reference, i.verify(ctx, reference)
 }
 
 // resolve returns what a name stands for, by digest.

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -76,6 +79,46 @@ func TestNothingIsLeft(t *testing.T) {
 		if _, err := e.api.VolumeInspect(t.Context(), name); !errdefs.IsNotFound(err) {
 			t.Errorf("volume %s is left: %v", name, err)
 		}
+	}
+}
+
+// TestReload: a new program gets into containers whose root can be written to, and those
+// where it can't are named.
+func TestReload(t *testing.T) {
+	e := needEngine(t)
+	t.Parallel()
+	scope := provider.Scope{ClusterID: newCluster(t, e), Shard: "s"}
+	writable := open(t, e, scope, map[string]any{"writable_root": true})
+	vm, err := writable.Create(t.Context(), newSpec(t, scope, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "agent")
+	if err := os.WriteFile(program, []byte("new"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := writable.Reload(t.Context(), program); err != nil {
+		t.Error(err)
+	}
+	body, _, err := e.api.CopyFromContainer(t.Context(), vm.ProviderID, "/usr/local/bin/nstance-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	r := tar.NewReader(body)
+	if _, err := r.Next(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(r); err != nil || string(got) != "new" {
+		t.Errorf("the program is %.20q, %v", got, err)
+	}
+	sealed, err := open(t, e, scope, nil).Create(t.Context(), newSpec(t, scope, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = writable.Reload(t.Context(), program)
+	if err == nil || !strings.Contains(err.Error(), string(sealed.ID)+": it was created without options.writable_root") {
+		t.Errorf("with a read-only one: %v", err)
 	}
 }
 

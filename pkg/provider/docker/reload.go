@@ -16,7 +16,8 @@ import (
 
 // Reload puts a binary into each container of the scope that runs, in the place where
 // images of BuildAgentImage have theirs, and has its agent become that program. The
-// container stays the same, so its instance lives on: see docs/agent.md.
+// container stays the same, so its instance lives on: see docs/agent.md. Containers that
+// were created without Config.WritableRoot can't take it, which is an error.
 func (p *Provider) Reload(ctx context.Context, binary string) error {
 	program, err := os.ReadFile(binary)
 	if err != nil {
@@ -44,7 +45,11 @@ func (p *Provider) Reload(ctx context.Context, binary string) error {
 }
 
 func (p *Provider) reload(ctx context.Context, id string, archive []byte) error {
-	if err := p.api.CopyToContainer(ctx, id, "/", bytes.NewReader(archive), container.CopyToContainerOptions{}); err != nil {
+	err := p.api.CopyToContainer(ctx, id, "/", bytes.NewReader(archive), container.CopyToContainerOptions{})
+	if err != nil && says(err, "read-only") {
+		return fmt.Errorf("it was created without options.writable_root: %w", err)
+	}
+	if err != nil {
 		return err
 	}
 	return p.api.ContainerKill(ctx, id, "SIGHUP")

@@ -190,3 +190,30 @@ func TestCheckConfig(t *testing.T) {
 		}
 	}
 }
+
+// FuzzCheck: a name that may be asked for says its registry, and one by digest stays so.
+func FuzzCheck(f *testing.F) {
+	f.Add("ghcr.io/nstance/agent:v1")
+	f.Add("127.0.0.1:5000/a/b@sha256:" + strings.Repeat("ab", 32))
+	f.Add("docker.io/library/a:b@sha256:" + strings.Repeat("cd", 32))
+	f.Add("agent:dev")
+	f.Add("/@")
+	f.Fuzz(func(t *testing.T, image string) {
+		if registry.Check(image) != nil {
+			return
+		}
+		if !registry.Hosted(image) {
+			t.Errorf("%q names no registry", image)
+		}
+		if !strings.Contains(image, "@") {
+			return
+		}
+		once, err := registry.New("").Resolve(t.Context(), image)
+		if err != nil || !strings.HasSuffix(image, once[strings.Index(once, "@"):]) {
+			t.Fatalf("%q resolves to %q, %v", image, once, err)
+		}
+		if twice, err := registry.New("").Resolve(t.Context(), once); err != nil || twice != once {
+			t.Errorf("%q resolves to %q, and that to %q, %v", image, once, twice, err)
+		}
+	})
+}
