@@ -115,7 +115,10 @@ func (i *images) trusted(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return reference, i.verify(ctx, reference)
+	if err := i.verify(ctx, reference); err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	return reference, nil
 }
 
 // resolve returns what a name stands for, by digest.

@@ -174,7 +174,7 @@ func TestSignedOnly(t *testing.T) {
 			c.attach(reference)
 		}
 		_, err := p.Create(t.Context(), newSpec(t, scope, map[string]any{"image": tag}))
-		if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+		if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), tag) {
 			t.Errorf("%s: %v, want ErrInvalid with %q", name, err, c.want)
 		}
 		if _, err := e.api.ImageInspect(t.Context(), reference); c.attach != nil && err == nil {
