@@ -1,7 +1,9 @@
 package docker_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,14 +17,14 @@ import (
 
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/docker"
-	"github.com/nstance/nstance/pkg/retry"
 )
 
 // ownEngine is an engine of the test's own, which may be restarted.
 type ownEngine struct {
 	dir, host string
 	api       *client.Client
-	process   *exec.Cmd
+	process   *exec.Cmd     // nil: none runs
+	exited    chan struct{} // closed when it has ended
 }
 
 // newOwnEngine starts one with the test's agent as its image agent:test. It makes no
@@ -72,7 +74,9 @@ func newOwnEngine(t *testing.T, disk string) *ownEngine {
 			t.Skipf("SKIPPED, no disk fills up: %v: %s", err, out)
 		}
 	}
-	e.start(t)
+	if err := e.start(t); err != nil {
+		t.Skip("SKIPPED, no engine of the test's own starts here: ", err)
+	}
 	binary := filepath.Join(e.dir, "agent")
 	if err := os.WriteFile(binary, shared.program, 0o700); err != nil {
 		t.Fatal(err)
@@ -102,7 +106,8 @@ func (e *ownEngine) empty(t *testing.T) {
 	}
 }
 
-func (e *ownEngine) start(t *testing.T) {
+// start starts it, and waits until it answers. The error has the end of its log.
+func (e *ownEngine) start(t *testing.T) error {
 	t.Helper()
 	out, err := os.OpenFile(e.dir+"/log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -118,17 +123,29 @@ func (e *ownEngine) start(t *testing.T) {
 	e.process.Stdout, e.process.Stderr = out, out
 	e.process.Env = append(os.Environ(), "TMPDIR="+e.dir)
 	if err := e.process.Start(); err != nil {
-		t.Fatal(err)
+		e.process = nil
+		return err
 	}
-	for deadline := time.Now().Add(time.Minute); ; {
-		if _, err = e.api.Ping(t.Context()); err == nil {
-			return
+	e.exited = make(chan struct{})
+	go func(process *exec.Cmd, exited chan struct{}) {
+		_ = process.Wait() // why it ended is in its log
+		close(exited)
+	}(e.process, e.exited)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		if _, err = e.api.Ping(ctx); err == nil {
+			return nil
 		}
-		if time.Now().After(deadline) {
-			log, _ := os.ReadFile(e.dir + "/log")
-			t.Fatalf("the test's own engine does not answer: %v\n%s", err, log[max(0, len(log)-4000):])
+		select {
+		case <-e.exited:
+			e.process = nil
+		case <-time.After(50 * time.Millisecond):
 		}
-		_ = retry.Wait(t.Context(), 50*time.Millisecond)
+		if e.process == nil || ctx.Err() != nil {
+			text, _ := os.ReadFile(e.dir + "/log")
+			return fmt.Errorf("%w: %s", err, text[max(0, len(text)-2000):])
+		}
 	}
 }
 
@@ -138,7 +155,7 @@ func (e *ownEngine) end(t *testing.T, with syscall.Signal) {
 	if err := e.process.Process.Signal(with); err != nil {
 		t.Error(err)
 	}
-	_ = e.process.Wait() // what it was ended by
+	<-e.exited
 	e.process = nil
 	// Killed, it takes its containerd along, whose pid the next engine would trust for
 	// as long as nobody has reaped it. What should end by itself may have removed it.

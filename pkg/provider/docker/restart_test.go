@@ -52,7 +52,9 @@ func testRestart(t *testing.T, e *ownEngine, p *docker.Provider, scope provider.
 			t.Errorf("%s without an engine: %v", what, err)
 		}
 	}
-	e.start(t)
+	if err := e.start(t); err != nil {
+		t.Fatal(err)
+	}
 	told := toldDead(t, p, machines)
 	for n, a := range p.Get(t.Context(), refs) {
 		if a.Err != nil || a.VM.State != provider.StateStopped || !strings.Contains(a.VM.Reason, "exit code ") || told[a.VM.ID] == "" {
