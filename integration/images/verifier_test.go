@@ -3,8 +3,15 @@
 package images_test
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -99,4 +106,59 @@ func (w *world) isSignature(t *testing.T, reference string, of v1.Descriptor) bo
 		t.Fatal(err)
 	}
 	return manifest.Annotations["dev.sigstore.bundle.predicateType"] == signature.PredicateType
+}
+
+// TestKindsOfKeys: what cosign signs with any kind of key that the server takes counts.
+func TestKindsOfKeys(t *testing.T) {
+	w := newWorld(t)
+	_, edwards, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	factors, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, private := range map[string]any{"ed25519": edwards, "rsa": factors} {
+		t.Run(name, func(t *testing.T) {
+			trust, signer := w.imported(t, private)
+			made := w.image(t, name)
+			made.Images[0].Platforms = nil
+			if err := w.Sign(t.Context(), made, signer); err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(trust.Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			key, err := signature.ParseKey(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := registry.New("").Verify(t.Context(), made.Images[0].Reference, key); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// imported has cosign take over a key that was made elsewhere.
+func (w *world) imported(t *testing.T, private any) (release.Trust, release.Signer) {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	file := filepath.Join(folder, "private.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "tool", "-modfile=.ci/tools/cosign.mod", "cosign",
+		"import-key-pair", "--key="+file, "--output-key-prefix="+filepath.Join(folder, "cosign"))
+	cmd.Dir, cmd.Env = checkout, append(os.Environ(), "COSIGN_PASSWORD=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("import a key: %v: %s", err, out)
+	}
+	return release.Trust{Key: filepath.Join(folder, "cosign.pub")}, release.Signer{Key: filepath.Join(folder, "cosign.key")}
 }

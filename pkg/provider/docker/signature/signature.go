@@ -15,6 +15,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -136,7 +137,10 @@ func (k Key) signed(message, sig []byte) bool {
 	case *rsa.PublicKey:
 		return rsa.VerifyPKCS1v15(public, crypto.SHA256, sum[:], sig) == nil
 	case ed25519.PublicKey:
-		return ed25519.Verify(public, message, sig)
+		// cosign hashes first (Ed25519ph), other signers don't; neither passes for the other.
+		long := sha512.Sum512(message)
+		return ed25519.Verify(public, message, sig) ||
+			ed25519.VerifyWithOptions(public, long[:], sig, &ed25519.Options{Hash: crypto.SHA512}) == nil
 	default:
 		return false
 	}

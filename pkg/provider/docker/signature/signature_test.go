@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -59,12 +60,20 @@ func statement(predicate string, digests ...string) string {
 	return string(text)
 }
 
+// hashed is an Ed25519 key that signs as cosign has it sign.
+type hashed struct{ ed25519.PrivateKey }
+
 // sign makes an envelope's signature by the rules of DSSE, spelled out once more.
 func sign(t testing.TB, signer crypto.Signer, kind, payload string) []byte {
 	t.Helper()
 	message := []byte("DSSEv1 " + fmt.Sprint(len(kind)) + " " + kind + " " + fmt.Sprint(len(payload)) + " " + payload)
 	var opts crypto.SignerOpts = crypto.Hash(0)
-	if _, pure := signer.(ed25519.PrivateKey); !pure {
+	switch signer.(type) {
+	case ed25519.PrivateKey:
+	case hashed:
+		sum := sha512.Sum512(message)
+		message, opts = sum[:], &ed25519.Options{Hash: crypto.SHA512}
+	default:
 		sum := sha256.Sum256(message)
 		message, opts = sum[:], crypto.SHA256
 	}
@@ -104,11 +113,17 @@ func TestKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, another, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
 	factors, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	signers := map[string]crypto.Signer{"P-256": newP256(t), "another P-256": newP256(t), "Ed25519": edwards, "RSA": factors}
+	signers := map[string]crypto.Signer{
+		"P-256": newP256(t), "another P-256": newP256(t), "Ed25519": edwards, "Ed25519ph": hashed{another}, "RSA": factors,
+	}
 	payload := statement(signs, image)
 	for by, signer := range signers {
 		text := bundle(signature.BundleType, inToto, payload, sign(t, signer, inToto, payload))
