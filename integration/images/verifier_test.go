@@ -21,6 +21,7 @@ import (
 	"github.com/nstance/nstance/images/release"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/docker/registry"
+	"github.com/nstance/nstance/pkg/provider/docker/registry/registrytest"
 	"github.com/nstance/nstance/pkg/provider/docker/signature"
 )
 
@@ -139,6 +140,33 @@ func TestKindsOfKeys(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestWithoutReferrers: in a registry that has no referrers API cosign's signature is
+// found by the tag that stands in for it.
+func TestWithoutReferrers(t *testing.T) {
+	w := newWorld(t)
+	w.host = registrytest.Serve(t, registrytest.Handler(false))
+	made := w.image(t, "signed")
+	made.Images[0].Platforms = nil
+	text, err := os.ReadFile(w.trust.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := signature.ParseKey(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference := made.Images[0].Reference
+	if err := registry.New("").Verify(t.Context(), reference, key); !errors.Is(err, provider.ErrInvalid) {
+		t.Errorf("unsigned: %v", err)
+	}
+	if err := w.Sign(t.Context(), made, w.signer); err != nil {
+		t.Fatal(err)
+	}
+	if err := registry.New("").Verify(t.Context(), reference, key); err != nil {
+		t.Error(err)
 	}
 }
 
