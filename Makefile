@@ -184,6 +184,21 @@ chart-check: testplane ## Lint the operator's chart, compare what it renders, in
 e2e-images: ## Build an image twice, and attack its signatures
 	$(GO) test -tags integration -count=1 -timeout 20m -v ./integration/images
 
+# The images that no registry in reach may have, by the names of their recipes in
+# .ci/stand-ins. One that NAME_IMAGE= names is not built.
+STAND_INS := $(notdir $(wildcard .ci/stand-ins/*))
+.PHONY: integration-images integration
+integration-images: ## Build stand-ins for images of others, once (MINIO_IMAGE=, VERSITYGW_IMAGE=: real ones instead)
+	@for name in $(STAND_INS); do \
+		named=$$(printenv "$$(echo $$name | tr a-z A-Z)_IMAGE") || named=; \
+		if [ -n "$$named" ]; then echo "$$name is $$named"; else .ci/stand-in $$name; fi || exit 1; \
+	done
+
+# The stories on a container engine, one after another: they measure.
+CONTAINER_STORIES := containers
+integration: integration-images ## Tell the stories on a container engine (ENGINE=1: fail without one; ENGINE=0: skip)
+	$(GO) test -tags integration -count=1 -timeout 30m -p 1 -v $(addprefix ./integration/,$(CONTAINER_STORIES))
+
 .PHONY: bench
 bench: build ## Print every figure we measure ourselves by
 	$(GO) run ./integration/bench $(BENCH)

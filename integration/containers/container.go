@@ -1,0 +1,117 @@
+//go:build integration
+
+package containers
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+	"github.com/testcontainers/testcontainers-go"
+)
+
+// At is where a container is on a network of its story.
+type At struct {
+	Network Network
+	Nth     int // its Address there
+}
+
+// Container is one of a story's own.
+type Container struct {
+	ID      string
+	Name    string     // the name that others on its network know it by
+	Address netip.Addr // on the network that it was made on; it keeps it
+
+	api *client.Client
+}
+
+// Run starts a container, and fails the test unless it is ready by what its options wait
+// for. On its network others know it by its name.
+func (w *World) Run(name, image string, at At, options ...testcontainers.ContainerCustomizer) *Container {
+	w.Helper()
+	options = append(w.options(name, at), options...)
+	made, err := testcontainers.Run(w.Context(), image, options...)
+	return w.adopt(made, err, name, at)
+}
+
+// options are those that every container of a story has.
+func (w *World) options(name string, at At) []testcontainers.ContainerCustomizer {
+	return []testcontainers.ContainerCustomizer{
+		testcontainers.WithName(w.Cluster + "-" + name),
+		testcontainers.WithLabels(map[string]string{Label: w.Story}),
+		testcontainers.WithLogger(quiet{}),
+		testcontainers.WithHostConfigModifier(func(host *container.HostConfig) { host.NetworkMode = container.NetworkMode(at.Network.Name) }),
+		testcontainers.WithEndpointSettingsModifier(func(of map[string]*network.EndpointSettings) {
+			of[at.Network.Name] = endpoint(name, at.Network.Address(at.Nth))
+		}),
+	}
+}
+
+// quiet is for what testcontainers tells of its own work, all of which went well if the
+// test does.
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}
+
+// adopt is a container that testcontainers made.
+func (w *World) adopt(made testcontainers.Container, err error, name string, at At) *Container {
+	w.Helper()
+	if err != nil {
+		w.Fatalf("start the container %s: %v", name, err)
+	}
+	return &Container{ID: made.GetContainerID(), Name: name, Address: at.Network.Address(at.Nth), api: w.API}
+}
+
+func endpoint(alias string, address netip.Addr) *network.EndpointSettings {
+	return &network.EndpointSettings{Aliases: []string{alias}, IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: address}}
+}
+
+func (c *Container) endpoint() *network.EndpointSettings { return endpoint(c.Name, c.Address) }
+
+// Signal sends a signal, such as TERM or KILL, and waits for nothing.
+func (c *Container) Signal(ctx context.Context, signal string) error {
+	_, err := c.api.ContainerKill(ctx, c.ID, client.ContainerKillOptions{Signal: signal})
+	return c.wrap("send "+signal+" to", err)
+}
+
+// Start starts a container that ended.
+func (c *Container) Start(ctx context.Context) error {
+	_, err := c.api.ContainerStart(ctx, c.ID, client.ContainerStartOptions{})
+	return c.wrap("start", err)
+}
+
+// Pause freezes all of its processes, until Unpause.
+func (c *Container) Pause(ctx context.Context) error {
+	_, err := c.api.ContainerPause(ctx, c.ID, client.ContainerPauseOptions{})
+	return c.wrap("pause", err)
+}
+
+// Unpause lets them go on.
+func (c *Container) Unpause(ctx context.Context) error {
+	_, err := c.api.ContainerUnpause(ctx, c.ID, client.ContainerUnpauseOptions{})
+	return c.wrap("unpause", err)
+}
+
+// Inspect is what the engine says of it.
+func (c *Container) Inspect(ctx context.Context) (container.InspectResponse, error) {
+	said, err := c.api.ContainerInspect(ctx, c.ID, client.ContainerInspectOptions{})
+	return said.Container, c.wrap("inspect", err)
+}
+
+func (c *Container) wrap(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s the container %s: %w", what, c.Name, err)
+	}
+	return nil
+}
+
+// Must fails the test on an error.
+func (w *World) Must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}

@@ -1,0 +1,116 @@
+//go:build integration
+
+// Package containers is what the stories on a container engine share: an engine, a place
+// on it that is a story's own, and images, networks and servers there.
+//
+// All that a story makes has its label, and what the docker provider makes for it has
+// its cluster's id; both are removed before a story begins and after it ended, so one
+// that was killed leaves nothing behind for long. Nothing else on the engine is touched:
+// other people may use it at the same time.
+package containers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+	"github.com/testcontainers/testcontainers-go"
+)
+
+// Want is the environment variable that, set to 1, lets stories fail where they would be
+// skipped for want of an engine or an image, and, set to 0, skips them all.
+const Want = "ENGINE"
+
+// Engine is the container engine, for all stories of a package. Its zero value is ready;
+// it is found when the first story begins.
+type Engine struct {
+	find sync.Once
+	api  *client.Client
+	err  error
+}
+
+// need returns the engine's API. Without an engine it ends the test.
+func (e *Engine) need(t *testing.T) *client.Client {
+	t.Helper()
+	if os.Getenv(Want) == "0" {
+		t.Skipf("SKIPPED: stories on a container engine: %s=0", Want)
+	}
+	e.find.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if e.api, e.err = connect(ctx); e.err == nil {
+			e.err = withoutReaper(ctx, e.api)
+		}
+	})
+	if e.err != nil {
+		miss(t, "no container engine answers: %v", e.err)
+	}
+	return e.api
+}
+
+// miss ends a test that lacks something of the machine: it is skipped, with the reason,
+// unless that is not wanted.
+func miss(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv(Want) == "1" {
+		t.Fatalf(format+" (%s=1)", append(args, Want)...)
+	}
+	t.Skipf("SKIPPED: "+format, args...)
+}
+
+func connect(ctx context.Context) (*client.Client, error) {
+	api, err := client.New(client.FromEnv)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, err = api.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true})
+	return api, err
+}
+
+// withoutReaper has testcontainers do without its reaper where the image of that can't be
+// had. The reaper removes the containers of a test that was killed; without it the sweep
+// at the next begin does. Machines that reach no registry also tend to have no IPv6 on
+// loopback, which "localhost" may name: the engine's ports are sought on 127.0.0.1 there.
+// It is called before testcontainers first reads these variables.
+func withoutReaper(ctx context.Context, api *client.Client) error {
+	const disabled, host = "TESTCONTAINERS_RYUK_DISABLED", "TESTCONTAINERS_HOST_OVERRIDE"
+	if os.Getenv(disabled) != "" {
+		return nil // somebody has decided
+	}
+	//nolint:staticcheck // the name is deprecated only because people used to set it
+	image := testcontainers.ReaperDefaultImage
+	if _, err := api.ImageInspect(ctx, image); err == nil {
+		return nil
+	}
+	if pull(ctx, api, image) == nil {
+		return nil
+	}
+	err := os.Setenv(disabled, "true")
+	if _, set := os.LookupEnv(host); !set && api.DaemonHost() == client.DefaultDockerHost {
+		err = errors.Join(err, os.Setenv(host, "127.0.0.1"))
+	}
+	return err
+}
+
+// pull has the engine pull an image, for at most 20 s: who can't reach a registry learns
+// that late on some machines.
+func pull(ctx context.Context, api *client.Client, reference string) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	pulling, err := api.ImagePull(ctx, reference, client.ImagePullOptions{})
+	if err != nil {
+		return fmt.Errorf("pull %s: %w", reference, err)
+	}
+	defer pulling.Close()
+	if err := pulling.Wait(ctx); err != nil {
+		return fmt.Errorf("pull %s: %w", reference, err)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+//go:build integration
+
+package containers
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+)
+
+// Network is one of a story's own.
+type Network struct {
+	Name   string
+	Subnet netip.Prefix // a /24: the engine hands out addresses of its upper half, Address those of the lower
+}
+
+// Address is the nth address of a network, from 2 to 127, which the engine gives to
+// nobody who does not ask for it. The first is the gateway's.
+func (n Network) Address(nth int) netip.Addr {
+	four := n.Subnet.Addr().As4()
+	four[3] += byte(nth)
+	return netip.AddrFrom4(four)
+}
+
+// Network makes a bridge network with a subnet that is free on the engine.
+func (w *World) Network(name string) Network {
+	w.Helper()
+	var last error
+	for third := range 256 {
+		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 214, byte(third), 0}), 24)
+		n := Network{Name: w.Cluster + "-" + name, Subnet: subnet}
+		upper := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 214, byte(third), 128}), 25)
+		_, last = w.API.NetworkCreate(w.Context(), n.Name, client.NetworkCreateOptions{
+			Driver: "bridge", Labels: map[string]string{Label: w.Story},
+			IPAM: &network.IPAM{Config: []network.IPAMConfig{{Subnet: subnet, IPRange: upper, Gateway: n.Address(1)}}},
+		})
+		if last == nil {
+			return n
+		}
+	}
+	w.Fatalf("make the network %s: no subnet is free: %v", name, last)
+	return Network{}
+}
+
+// Disconnect takes a container off a network, with whatever is under way on it.
+func (c *Container) Disconnect(ctx context.Context, n Network) error {
+	_, err := c.api.NetworkDisconnect(ctx, n.Name, client.NetworkDisconnectOptions{Container: c.ID, Force: true})
+	if err != nil {
+		return fmt.Errorf("disconnect %s from %s: %w", c.Name, n.Name, err)
+	}
+	return nil
+}
+
+// Connect puts it back, with the address and the alias that it was made with there.
+func (c *Container) Connect(ctx context.Context, n Network) error {
+	_, err := c.api.NetworkConnect(ctx, n.Name, client.NetworkConnectOptions{Container: c.ID, EndpointConfig: c.endpoint()})
+	if err != nil {
+		return fmt.Errorf("connect %s to %s: %w", c.Name, n.Name, err)
+	}
+	return nil
+}

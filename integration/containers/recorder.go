@@ -1,0 +1,107 @@
+//go:build integration
+
+package containers
+
+import (
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Call is one change that a server asked of the engine, whatever became of it.
+type Call struct {
+	Server string
+	Began  time.Time // when the engine was asked
+	Method string
+	Path   string // without the API's version and without a query
+}
+
+// Recorder notes the changes that servers ask of the engine. It is safe for concurrent
+// use.
+type Recorder struct {
+	mu    sync.Mutex
+	calls []Call
+}
+
+// Calls are those so far, in the order in which they were asked for.
+func (r *Recorder) Calls() []Call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.calls)
+}
+
+// note notes a request, unless it is one that only reads.
+func (r *Recorder) note(server string, req *http.Request) {
+	if req.Method == http.MethodGet || req.Method == http.MethodHead {
+		return
+	}
+	path := req.URL.Path
+	if version, rest, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/"); ok && strings.HasPrefix(version, "v1.") {
+		path = "/" + rest
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, Call{Server: server, Began: time.Now(), Method: req.Method, Path: path})
+}
+
+// Socket is a socket of the engine's, for one server, that notes what passes. It belongs
+// to the group that the engine's own belongs to. It is there until the test ends.
+func (w *World) Socket(r *Recorder, server string) string {
+	w.Helper()
+	engine := w.socket()
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			r.note(server, p.In)
+			p.SetURL(&url.URL{Scheme: "http", Host: "engine"})
+		},
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", engine)
+		}},
+		FlushInterval: -1, // events are told as they happen
+		ErrorLog:      log.New(io.Discard, "", 0),
+	}
+	folder := filepath.Join(w.Dir, server)
+	w.Must(os.Mkdir(folder, 0o755))
+	path := filepath.Join(folder, "docker.sock")
+	listener, err := new(net.ListenConfig).Listen(w.Context(), "unix", path)
+	w.Must(err)
+	w.Must(os.Chown(path, -1, groupOf(w, engine)))
+	w.Must(os.Chmod(path, 0o660))
+	front := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second, ErrorLog: proxy.ErrorLog}
+	go func() { _ = front.Serve(listener) }() // it ends with the server
+	w.Cleanup(func() { _ = front.Close() })
+	return path
+}
+
+// socket is the path of the engine's own.
+func (w *World) socket() string {
+	w.Helper()
+	path, ok := strings.CutPrefix(w.API.DaemonHost(), "unix://")
+	if !ok {
+		miss(w.T, "the engine at %s is on another machine: servers are given its socket", w.API.DaemonHost())
+	}
+	return path
+}
+
+// groupOf is the group that a file belongs to.
+func groupOf(w *World, path string) int {
+	w.Helper()
+	info, err := os.Stat(path)
+	w.Must(err)
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		w.Fatalf("this system tells no group of %s", path)
+	}
+	return int(stat.Gid)
+}

@@ -1,0 +1,129 @@
+//go:build integration
+
+package containers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// Label is on each container, network and volume of a story, with the story's name.
+const Label = "nstance.integration"
+
+// World is a story's place on the engine.
+type World struct {
+	*testing.T
+	API     *client.Client
+	Story   string
+	Cluster string // the id of the story's cluster, by which the docker provider's containers are known
+	Root    string // the repository's top folder
+	Dir     string // a folder of the story's own, with a path short enough for sockets; all may enter it
+}
+
+// Begin gives a story its place, with nothing in it, and takes all away when the test
+// ends. The name is of letters, digits and dashes, and at most 20 long; two runs of one
+// story can't use an engine at the same time. Without an engine the test ends here.
+func (e *Engine) Begin(t *testing.T, story string) *World {
+	t.Helper()
+	api := e.need(t)
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &World{T: t, API: api, Story: story, Cluster: "integration-" + story, Root: root}
+	w.lock()
+	if w.Dir, err = os.MkdirTemp("", "nstance-"); err == nil {
+		err = os.Chmod(w.Dir, 0o755) // for the users that containers run as
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(w.Dir) })
+	if err := errors.Join(w.sweep(t.Context()), os.RemoveAll(w.logs())); err != nil {
+		t.Fatal("clean up after an earlier run: ", err)
+	}
+	t.Cleanup(w.end)
+	return w
+}
+
+// In is the same place in a subtest.
+func (w *World) In(t *testing.T) *World {
+	within := *w
+	within.T = t
+	return &within
+}
+
+// Eventually waits until check returns nil, for at most a time, and returns how long it
+// took. It asks every 20 ms: there is no event to wait for.
+func (w *World) Eventually(within time.Duration, what string, check func(context.Context) error) time.Duration {
+	w.Helper()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(w.Context(), within)
+	defer cancel()
+	for tick := time.NewTicker(20 * time.Millisecond); ; {
+		err := check(ctx)
+		if err == nil {
+			tick.Stop()
+			return time.Since(began)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			w.Fatalf("not within %s: %s: %v", within, what, err)
+		}
+	}
+}
+
+// lock holds the story for this run.
+func (w *World) lock() {
+	w.Helper()
+	file, err := hold(w.Story)
+	w.Must(err)
+	w.Cleanup(func() { _ = file.Close() })
+}
+
+// Held says why a story can't begin now; nil: it can.
+func (w *World) Held(story string) error {
+	file, err := hold(story)
+	if err == nil {
+		err = file.Close()
+	}
+	return err
+}
+
+// hold takes a story's lock, until the file is closed.
+func hold(story string) (*os.File, error) {
+	path := filepath.Join(os.TempDir(), "nstance-integration-"+story+".lock")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("hold the story %q: %w", story, err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = file.Close() // it holds nothing
+		return nil, fmt.Errorf("the story %q is being told by another process, which holds %s: %w", story, path, err)
+	}
+	return file, nil
+}
+
+// end saves what containers said, if the test failed, and removes everything.
+func (w *World) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if w.Failed() {
+		w.saveLogs(ctx)
+	}
+	if err := w.sweep(ctx); err != nil {
+		w.Errorf("clean up: %v", err)
+	}
+	if left, err := w.left(ctx); err != nil || len(left) > 0 {
+		w.Errorf("left behind: %v (%v)", left, err)
+	}
+}
