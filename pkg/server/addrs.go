@@ -150,7 +150,10 @@ func instanceAddrs(configured, leader []string, own, host string) ([]string, err
 	for _, ip := range leader {
 		out = append(out, net.JoinHostPort(ip, port))
 	}
-	return append(out, own), nil
+	if !slices.Contains(out, own) { // it is the leader's where that is advertised to callers too
+		out = append(out, own)
+	}
+	return out, nil
 }
 
 // names collects what the server's certificate has to name: every host that it

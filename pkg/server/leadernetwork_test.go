@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -75,6 +76,20 @@ func TestLeaderNetwork(t *testing.T) {
 		second.awaitHealth(200, "standing by")
 		first.ends()
 		eventually(t, "the next leader takes it", held("eni-1 of m-2"))
+	})
+}
+
+// TestLeadersAddressOnce: where callers too are told to dial the address that moves,
+// instances are told of it once.
+func TestLeadersAddressOnce(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, _, id := newborn(t, `"leader_network": { "ipv4": "10.9.9.9" },
+			"advertise": { "registration_addr": "10.9.9.9:7001", "agent_addr": "10.9.9.9:7002" },`)
+		spec, ok := s.world.Spec(id)
+		if b := spec.Bootstrap; !ok || !slices.Equal(b.RegistrationAddrs, []string{"10.9.9.9:7001"}) ||
+			!slices.Equal(b.AgentAddrs, []string{"10.9.9.9:7002"}) {
+			t.Errorf("dials %v and %v", spec.Bootstrap.RegistrationAddrs, spec.Bootstrap.AgentAddrs)
+		}
 	})
 }
 
