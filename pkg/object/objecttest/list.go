@@ -46,11 +46,22 @@ func testPrefixes(t *testing.T, s object.Store) {
 		"leader/dev-1.json":      keys[5:],
 		"no/such":                nil,
 		"/":                      nil,
-		"..":                     nil,
-		"instance/../instance/d": nil,
 	} {
 		wantKeys(t, s, prefix, want...)
 	}
+}
+
+// testDotPrefixes lists by what ends within or behind a segment of dots: keys may begin
+// with dots, and a path that leads upwards is none.
+func testDotPrefixes(t *testing.T, s object.Store) {
+	for _, k := range []string{".hidden", "...", "d/e"} {
+		put(t, s, k, k, object.Precondition{})
+	}
+	wantKeys(t, s, ".", "...", ".hidden")
+	wantKeys(t, s, "..", "...")
+	wantKeys(t, s, "./")
+	wantKeys(t, s, "../")
+	wantKeys(t, s, "d/../d")
 }
 
 // testListMany holds more objects than a page of any backend.

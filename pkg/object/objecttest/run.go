@@ -15,8 +15,12 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// KeysInsideKeys is the one part of the suite that a store may be excused from.
-const KeysInsideKeys = "KeysInsideKeys"
+// The parts of the suite that a store may be excused from: nothing that Nstance keeps has a
+// key inside another one's, or is looked for by a segment that consists of dots.
+const (
+	KeysInsideKeys = "KeysInsideKeys"
+	DotPrefixes    = "DotPrefixes"
+)
 
 // Run checks the whole contract of object.Store. open returns an empty store, of
 // its own for each call; it cleans up through t. except names parts that the
@@ -37,6 +41,7 @@ func Run(t *testing.T, open func(t *testing.T) object.Store, except ...string) {
 		{KeysInsideKeys, testKeysInsideKeys},
 		{"InvalidKeys", testInvalidKeys},
 		{"Prefixes", testPrefixes},
+		{DotPrefixes, testDotPrefixes},
 		{"ListMany", testListMany},
 		{"ListWhileWriting", testListWhileWriting},
 		{"IncrementRace", testIncrementRace},
