@@ -77,6 +77,17 @@ func (c *Container) Signal(ctx context.Context, signal string) error {
 	return c.wrap("send "+signal+" to", err)
 }
 
+// Ended waits until none of its processes runs.
+func (c *Container) Ended(ctx context.Context) error {
+	waiting := c.api.ContainerWait(ctx, c.ID, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	select {
+	case <-waiting.Result:
+		return nil
+	case err := <-waiting.Error:
+		return c.wrap("wait for the end of", err)
+	}
+}
+
 // Start starts a container that ended.
 func (c *Container) Start(ctx context.Context) error {
 	_, err := c.api.ContainerStart(ctx, c.ID, client.ContainerStartOptions{})

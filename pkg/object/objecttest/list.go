@@ -34,18 +34,18 @@ func testPrefixes(t *testing.T, s object.Store) {
 		put(t, s, k, k, object.Precondition{})
 	}
 	for prefix, want := range map[string][]string{
-		"":                       keys,
-		"i":                      keys[:5],
-		"instance":               keys[:5],
-		"instance/":              keys[:4],
-		"instance/dev-1":         keys[:3],
-		"instance/dev-1/":        keys[:2],
-		"instance/dev-1/a":       keys[:1],
-		"instance/dev-1/a/":      nil,
-		"instance/dev-1/ab":      nil,
-		"leader/dev-1.json":      keys[5:],
-		"no/such":                nil,
-		"/":                      nil,
+		"":                  keys,
+		"i":                 keys[:5],
+		"instance":          keys[:5],
+		"instance/":         keys[:4],
+		"instance/dev-1":    keys[:3],
+		"instance/dev-1/":   keys[:2],
+		"instance/dev-1/a":  keys[:1],
+		"instance/dev-1/a/": nil,
+		"instance/dev-1/ab": nil,
+		"leader/dev-1.json": keys[5:],
+		"no/such":           nil,
+		"/":                 nil,
 	} {
 		wantKeys(t, s, prefix, want...)
 	}
