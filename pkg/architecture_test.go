@@ -131,6 +131,10 @@ func rooms() map[string][]string {
 		"images/registry": {},
 		"images/release":  {},
 
+		"integration/containers": {
+			"images/base", "images/registry", "images/release", "pkg/object/s3", "pkg/provider", "pkg/provider/docker",
+		},
+
 		"cmd/nstance-server":   {"pkg/garbage", "pkg/server"},
 		"cmd/nstance-agent":    {"pkg/agent", "pkg/retry", "pkg/rpc"},
 		"cmd/nstance-operator": {"pkg/garbage", "pkg/operator", "pkg/operator/settings"},
@@ -187,8 +191,8 @@ func libraries() map[string][]string {
 
 		"google.golang.org/genproto/googleapis/rpc": {"pkg/rpc"},
 		"github.com/docker/docker":                  {"pkg/provider/docker"},
-		"github.com/containerd/errdefs":             {"pkg/provider/docker"},
-		"github.com/minio/minio-go/v7":              {"pkg/object/s3"},
+		"github.com/containerd/errdefs":             {"pkg/provider/docker", "integration/containers"},
+		"github.com/minio/minio-go/v7":              {"pkg/object/s3", "integration/containers"},
 		"github.com/johannesboyne/gofakes3":         {"pkg/dev/s3"},
 		"github.com/ncruces/go-sqlite3":             {"pkg/server/ledger"},
 		"golang.org/x/sync": {
@@ -204,8 +208,17 @@ func libraries() map[string][]string {
 
 		"github.com/google/go-containerregistry": {
 			"images/base", "images/registry", "images/release", "pkg/provider/docker/registry", "pkg/provider/docker/registry/registrytest",
+			"integration/cluster/pack",
 		},
-		"github.com/docker/cli":                  {"pkg/provider/docker/registry"}, // reads the file of docker login
+		"github.com/docker/cli": {"pkg/provider/docker/registry"}, // reads the file of docker login
+
+		// What the product speaks to an engine with is not what testcontainers does.
+		"github.com/moby/moby/api":                                  {"integration/containers"},
+		"github.com/moby/moby/client":                               {"integration/containers"},
+		"github.com/testcontainers/testcontainers-go":               {"integration/containers"},
+		"github.com/testcontainers/testcontainers-go/modules/k3s":   {"integration/containers"},
+		"github.com/testcontainers/testcontainers-go/modules/minio": {"integration/containers"},
+
 		"golang.org/x/crypto/x509roots/fallback": {"images/base"},
 	}
 }
@@ -221,8 +234,8 @@ type pkg struct {
 // list returns our packages, and the module of every package they depend on.
 func list(t *testing.T) (ours []pkg, modules map[string]string) {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Imports,Module",
-		"./cmd/...", "./pkg/...", "./proto/...", "./images/...")
+	cmd := exec.Command("go", "list", "-deps", "-tags=integration", "-json=ImportPath,Standard,Imports,Module",
+		"./cmd/...", "./pkg/...", "./proto/...", "./images/...", "./integration/containers")
 	cmd.Dir = ".."
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

@@ -14,6 +14,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/nstance/nstance/integration/containers"
+	"github.com/nstance/nstance/pkg/admin"
 )
 
 // A leader that is cut off may act until its fence window is over; it is suspected after
@@ -68,6 +69,7 @@ func TestLeaderFails(t *testing.T) {
 		}
 	}
 	s.dialled(s.running())
+	s.scaled()
 	var acted []string
 	for _, spell := range containers.Spells(s.calls.Calls()) {
 		acted = append(acted, spell.Server)
@@ -178,6 +180,21 @@ func (s *scene) dialled(ids []string) {
 			}
 		}
 	}
+}
+
+// scaled checks that the caller that was there from the start can change the group still.
+func (s *scene) scaled() {
+	s.Helper()
+	larger := int32(size + 1)
+	_, err := s.ask.UpsertGroup(s.Context(), s.at(), admin.Change{Key: "web", Size: &larger})
+	s.Must(err)
+	s.Eventually(time.Minute, "the group grows", func(ctx context.Context) error {
+		groups, err := s.ask.GroupStatus(ctx, s.at(), "web")
+		if err == nil && groups[0].ActualSize != larger {
+			err = fmt.Errorf("%d run", groups[0].ActualSize)
+		}
+		return err
+	})
 }
 
 // history is all that both servers changed.
