@@ -24,7 +24,8 @@ type Call struct {
 	Server string
 	Began  time.Time // when the engine was asked
 	Method string
-	Path   string // without the API's version and without a query
+	Path   string        // without the API's version and without a query
+	Took   time.Duration // until the answer was passed on; 0: it is under way
 }
 
 // Recorder notes the changes that servers ask of the engine. It is safe for concurrent
@@ -41,18 +42,34 @@ func (r *Recorder) Calls() []Call {
 	return slices.Clone(r.calls)
 }
 
-// note notes a request, unless it is one that only reads.
-func (r *Recorder) note(server string, req *http.Request) {
-	if req.Method == http.MethodGet || req.Method == http.MethodHead {
-		return
-	}
-	path := req.URL.Path
-	if version, rest, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/"); ok && strings.HasPrefix(version, "v1.") {
-		path = "/" + rest
-	}
+// noting passes a server's requests on to next, and notes those that don't only read.
+func (r *Recorder) noting(server string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodGet || req.Method == http.MethodHead {
+			next.ServeHTTP(w, req)
+			return
+		}
+		path := req.URL.Path
+		if version, rest, ok := strings.Cut(strings.TrimPrefix(path, "/"), "/"); ok && strings.HasPrefix(version, "v1.") {
+			path = "/" + rest
+		}
+		nth, began := r.note(server, req.Method, path)
+		defer func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.calls[nth].Took = time.Since(began)
+		}()
+		next.ServeHTTP(w, req)
+	})
+}
+
+// note notes a call that begins now.
+func (r *Recorder) note(server, method, path string) (nth int, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls = append(r.calls, Call{Server: server, Began: time.Now(), Method: req.Method, Path: path})
+	began = time.Now()
+	r.calls = append(r.calls, Call{Server: server, Began: began, Method: method, Path: path})
+	return len(r.calls) - 1, began
 }
 
 // Socket is a socket of the engine's, for one server, that notes what passes. It belongs
@@ -62,7 +79,6 @@ func (w *World) Socket(r *Recorder, server string) string {
 	engine := w.socket()
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
-			r.note(server, p.In)
 			p.SetURL(&url.URL{Scheme: "http", Host: "engine"})
 		},
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -78,7 +94,7 @@ func (w *World) Socket(r *Recorder, server string) string {
 	w.Must(err)
 	w.Must(os.Chown(path, -1, groupOf(w, engine)))
 	w.Must(os.Chmod(path, 0o660))
-	front := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second, ErrorLog: proxy.ErrorLog}
+	front := &http.Server{Handler: r.noting(server, proxy), ReadHeaderTimeout: 10 * time.Second, ErrorLog: proxy.ErrorLog}
 	go func() { _ = front.Serve(listener) }() // it ends with the server
 	w.Cleanup(func() { _ = front.Close() })
 	return path
