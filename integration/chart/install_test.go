@@ -41,11 +41,13 @@ type cluster struct {
 	api        client.Client
 }
 
-// newCluster begins with a namespace of its own that admits restricted pods only. The
-// kinds, which the API server of tests has, are taken away: they are the chart's to bring.
+// newCluster begins with a namespace of its own that admits restricted pods only, on an
+// API server of its own without the kinds, which are the chart's to bring. Deleting them
+// from one that has them may take the API server minutes when it has just begun to serve
+// them.
 func newCluster(t *testing.T, module string) *cluster {
 	t.Helper()
-	plane := shared.Plane(t)
+	plane := planetest.Bare(t)
 	c := &cluster{T: t, module: module, api: plane.Client, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	if err := os.WriteFile(c.kubeconfig, plane.Kubeconfig(), 0o600); err != nil {
 		t.Fatal(err)
@@ -56,28 +58,10 @@ func newCluster(t *testing.T, module string) *cluster {
 	if err := c.api.Patch(t.Context(), labelled, patch); err != nil {
 		t.Fatal(err)
 	}
-	c.withoutKinds()
 	return c
 }
 
 const mergePatch = "application/merge-patch+json"
-
-// withoutKinds deletes the kinds, and with them all objects that there are of them.
-func (c *cluster) withoutKinds() {
-	c.Helper()
-	for name := range c.found() {
-		kind := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := client.IgnoreNotFound(c.api.Delete(c.Context(), kind)); err != nil {
-			c.Fatal(err)
-		}
-	}
-	planetest.Eventually(c.T, patience, "the kinds are gone", func(context.Context) error {
-		if left := c.found(); len(left) > 0 {
-			return fmt.Errorf("%d are left", len(left))
-		}
-		return nil
-	})
-}
 
 // found are the provider's kinds that there are, by name.
 func (c *cluster) found() map[string]apiextensionsv1.CustomResourceDefinition {

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
 // chart is the one that is shipped.
@@ -23,10 +21,6 @@ const chart = "../../charts/nstance-operator"
 
 // majors are the tool modules of the majors of Helm that people have.
 func majors() []string { return []string{"helm", "helm3"} }
-
-var shared planetest.Shared
-
-func TestMain(m *testing.M) { shared.Main(m) }
 
 // paths are the programs that were built from tool modules.
 var paths sync.Map

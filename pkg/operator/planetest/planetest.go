@@ -118,6 +118,24 @@ func (s *Shared) Plane(tb testing.TB) *Plane {
 	return s.plane
 }
 
+// Bare returns a control plane of one test's own, which stops with it, without any
+// kinds but Kubernetes' own: for what installs the project's.
+func Bare(tb testing.TB) *Plane {
+	tb.Helper()
+	env := environment(Folder(tb))
+	env.CRDInstallOptions.Paths = nil
+	plane, err := start(env)
+	if err != nil {
+		tb.Fatalf("start the control plane: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := plane.env.Stop(); err != nil {
+			tb.Errorf("stop the control plane: %v", err)
+		}
+	})
+	return plane
+}
+
 func environment(folder string) *envtest.Environment {
 	return &envtest.Environment{
 		BinaryAssetsDirectory: folder,
