@@ -15,8 +15,8 @@ import (
 )
 
 // Watch implements provider.Watcher from the engine's events. It begins where the
-// Watch before it broke off, as far as the engine remembers, and tells of each
-// container that has stopped already: an engine that was restarted remembers nothing,
+// Watch before it broke off, as far as the engine remembers, else some seconds ago, and
+// tells of each container that has stopped already: an engine that was restarted remembers nothing,
 // and its containers died with it. What is told so may have been told before.
 //
 // A VM told of by an event has no addresses, and a CreatedAt only with the event of its
@@ -105,6 +105,10 @@ type gap struct {
 	from time.Time // zero: there is none
 }
 
+// overlap is how far back a Watch begins that follows none: an engine may tell of a death
+// a little before its lists show it, so one that came just before is in neither otherwise.
+const overlap = 10 * time.Second
+
 // begin returns where a Watch begins.
 func (g *gap) begin(now time.Time) time.Time {
 	g.mu.Lock()
@@ -112,7 +116,7 @@ func (g *gap) begin(now time.Time) time.Time {
 	from := g.from
 	g.from = time.Time{}
 	if from.IsZero() || from.After(now) { // later: the engine's clock was set back
-		return now
+		return now.Add(-overlap)
 	}
 	return from
 }
