@@ -123,7 +123,7 @@ func rooms() map[string][]string {
 			"pkg/api/v1beta1", "pkg/client", "pkg/identity", "pkg/operator/bootstrap", "pkg/operator/capi", "pkg/operator/cluster",
 			"pkg/operator/drain", "pkg/operator/machine", "pkg/operator/ondemand", "pkg/operator/pool", "pkg/operator/problems",
 			"pkg/operator/registration", "pkg/operator/secretstore", "pkg/operator/settings", "pkg/operator/shardgroup", "pkg/operator/shards",
-			"pkg/operator/workload",
+			"pkg/operator/workload", "pkg/retry",
 		},
 
 		"images":          {"images/base", "images/registry", "images/release"},
