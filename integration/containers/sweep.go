@@ -25,33 +25,29 @@ func (w *World) labels() []string {
 	return []string{Label + "=" + w.Story, provider.TagClusterID + "=" + w.Cluster}
 }
 
-// containers are all of the story, dead ones too.
+// containers are all of the story, dead ones too: first its own, then what its servers
+// made, which they would make again as long as they are there.
 func (w *World) containers(ctx context.Context) ([]container.Summary, error) {
-	byID := map[string]container.Summary{}
+	var all []container.Summary
+	seen := map[string]bool{}
 	for _, label := range w.labels() {
 		list, err := w.API.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", label)})
 		if err != nil {
 			return nil, err
 		}
 		for _, c := range list.Items {
-			byID[c.ID] = c
+			if !seen[c.ID] {
+				seen[c.ID] = true
+				all = append(all, c)
+			}
 		}
-	}
-	all := make([]container.Summary, 0, len(byID))
-	for _, c := range byID {
-		all = append(all, c)
 	}
 	return all, nil
 }
 
 // sweep removes all of the story. What another removes meanwhile is gone too.
 func (w *World) sweep(ctx context.Context) error {
-	all, err := w.containers(ctx)
-	errs := []error{err}
-	for _, c := range all {
-		_, err := w.API.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		errs = append(errs, err)
-	}
+	errs := w.sweepContainers(ctx)
 	ours := client.Filters{}.Add("label", Label+"="+w.Story)
 	networks, err := w.API.NetworkList(ctx, client.NetworkListOptions{Filters: ours})
 	errs = append(errs, err)
@@ -71,6 +67,19 @@ func (w *World) sweep(ctx context.Context) error {
 		}
 	}
 	return errors.Join(append(errs, w.forgetImages(ctx))...)
+}
+
+// sweepContainers looks twice: a server may have been making one as it ended.
+func (w *World) sweepContainers(ctx context.Context) (errs []error) {
+	for range 2 {
+		all, err := w.containers(ctx)
+		errs = append(errs, err)
+		for _, c := range all {
+			_, err := w.API.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+			errs = append(errs, err)
+		}
+	}
+	return errs
 }
 
 // forgetImages removes the product's images that were pulled for the story: each run has
