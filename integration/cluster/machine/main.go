@@ -1,0 +1,109 @@
+// Command machine is the first process of the cluster image: what makes a container a
+// machine of a Kubernetes cluster, for tests.
+//
+//	machine server   a whole cluster on one machine: etcd, API server, controllers,
+//	                 scheduler, and a node. It answers testcontainers' k3s module: the
+//	                 same kubeconfig, manifests folder and log line. It is not k3s
+//	machine node     what a virtual machine has before anything joins it to a cluster:
+//	                 a container runtime, a place for the kubelet's settings, and the
+//	                 script that the machine was given as its user data
+//	machine pause    holds a pod's namespaces
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "pause" {
+		pause()
+		return
+	}
+	if os.Getpid() == 1 {
+		os.Exit(first())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, "machine:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("want server, node or pause")
+	}
+	if err := prepare(); err != nil {
+		return fmt.Errorf("prepare the machine: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	m := &machine{ctx: ctx, cancel: cancel}
+	defer m.stop()
+	var err error
+	switch args[0] {
+	case "server":
+		err = m.server()
+	case "node":
+		err = m.node()
+	default:
+		return fmt.Errorf("%q is not valid: want server, node or pause", args[0])
+	}
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// first is what process 1 does: it has the rest run as its child, hands signals on to
+// it, and reaps what others leave behind.
+func first() int {
+	child := exec.Command("/proc/self/exe", os.Args[1:]...)
+	child.Stdout, child.Stderr = os.Stdout, os.Stderr
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)
+	if err := child.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, "machine:", err)
+		return 1
+	}
+	for s := range signals {
+		if s != syscall.SIGCHLD {
+			_ = child.Process.Signal(s) // it may have ended
+			continue
+		}
+		for {
+			var status syscall.WaitStatus
+			pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+			if pid == child.Process.Pid {
+				return status.ExitStatus()
+			}
+			if pid <= 0 || err != nil {
+				break
+			}
+		}
+	}
+	return 0
+}
+
+// pause waits to be ended, and reaps the processes of a pod that share its namespace.
+func pause() {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)
+	for s := range signals {
+		if s != syscall.SIGCHLD {
+			return
+		}
+		for {
+			if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
+				break
+			}
+		}
+	}
+}

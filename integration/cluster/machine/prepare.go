@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// prepare makes a privileged container what the container runtime and the kubelet want
+// of a machine.
+func prepare() error {
+	for _, target := range []string{"/", "/sys", "/run"} {
+		if err := syscall.Mount("", target, "", syscall.MS_SHARED|syscall.MS_REC, ""); err != nil && !errors.Is(err, syscall.EINVAL) {
+			return fmt.Errorf("share %s: %w", target, err)
+		}
+	}
+	for file, value := range map[string]string{
+		"/proc/sys/net/ipv4/ip_forward":                "1",
+		"/proc/sys/net/bridge/bridge-nf-call-iptables": "1",
+	} {
+		if err := os.WriteFile(file, []byte(value), 0o644); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	if _, err := os.Stat("/dev/kmsg"); os.IsNotExist(err) { // the kubelet reads it
+		if err := os.Symlink("/dev/null", "/dev/kmsg"); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll("/etc/cni/net.d", 0o755)
+}
+
+// address is the machine's own, and name its host name.
+func address() (addr, name string, err error) {
+	name, err = os.Hostname()
+	if err != nil {
+		return "", "", err
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return "", "", err
+	}
+	for _, one := range all {
+		if ip, ok := one.(*net.IPNet); ok && ip.IP.To4() != nil && !ip.IP.IsLoopback() {
+			return ip.IP.String(), name, nil
+		}
+	}
+	return "", "", errors.New("the machine has no IPv4 address")
+}
+
+// write writes files, by path below folder.
+func write(folder string, files map[string][]byte) error {
+	for name, text := range files {
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
