@@ -188,14 +188,15 @@ e2e-images: ## Build an image twice, and attack its signatures
 # .ci/stand-ins. One that NAME_IMAGE= names is not built.
 STAND_INS := $(notdir $(wildcard .ci/stand-ins/*))
 .PHONY: integration-images integration
-integration-images: ## Build stand-ins for images of others, once (MINIO_IMAGE=, VERSITYGW_IMAGE=: real ones instead)
+integration-images: ## Build stand-ins for images of others, once (MINIO_IMAGE=, VERSITYGW_IMAGE=, K3S_IMAGE=: real ones instead)
 	@for name in $(STAND_INS); do \
 		named=$$(printenv "$$(echo $$name | tr a-z A-Z)_IMAGE") || named=; \
-		if [ -n "$$named" ]; then echo "$$name is $$named"; else .ci/stand-in $$name; fi || exit 1; \
+		if [ -n "$$named" ]; then echo "$$name is $$named"; continue; fi; \
+		.ci/stand-in $$name || { code=$$?; [ $$code = 3 ] || exit $$code; echo "SKIPPED: the stand-in for $$name" >&2; }; \
 	done
 
 # The stories on a container engine, one after another: they measure.
-CONTAINER_STORIES := containers storage failover
+CONTAINER_STORIES := containers storage failover cluster
 integration: $(if $(filter 0,$(ENGINE)),,integration-images) ## Tell the stories on a container engine (ENGINE=1: fail without one; ENGINE=0: skip)
 	$(GO) test -tags integration -count=1 -timeout 30m -p 1 -v $(addprefix ./integration/,$(CONTAINER_STORIES))
 

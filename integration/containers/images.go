@@ -29,15 +29,7 @@ func (w *World) StandIn(name string) string {
 	if named := os.Getenv(variable); named != "" {
 		return named
 	}
-	cmd := exec.CommandContext(w.Context(), filepath.Join(w.Root, ".ci", "stand-in"), "-n", name)
-	var problem strings.Builder
-	cmd.Stderr = &problem
-	out, err := cmd.Output()
-	if err != nil {
-		why := cmp.Or(strings.TrimSpace(problem.String()), err.Error())
-		miss(w.T, "no image for %s: %s; %s= names a real one", name, why, variable)
-	}
-	folder := strings.TrimSpace(string(out))
+	folder := w.StandInFolder(name)
 	reference := "nstance-stand-in/" + strings.Replace(filepath.Base(folder), name+"-", name+":", 1)
 	if _, err := w.API.ImageInspect(w.Context(), reference); err == nil {
 		return reference
@@ -45,6 +37,24 @@ func (w *World) StandIn(name string) string {
 	w.Must(importImage(w.Context(), w.API, folder, reference))
 	return reference
 }
+
+// StandInFolder is what `make integration-images` left of a stand-in: the image, and
+// what its recipe puts beside it. Where it is not built the test ends here.
+func (w *World) StandInFolder(name string) string {
+	w.Helper()
+	cmd := exec.CommandContext(w.Context(), filepath.Join(w.Root, ".ci", "stand-in"), "-n", name)
+	var problem strings.Builder
+	cmd.Stderr = &problem
+	out, err := cmd.Output()
+	if err != nil {
+		why := cmp.Or(strings.TrimSpace(problem.String()), err.Error())
+		miss(w.T, "no image for %s: %s; %s_IMAGE= names a real one", name, why, strings.ToUpper(name))
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Pull has the engine pull an image.
+func (w *World) Pull(reference string) error { return pull(w.Context(), w.API, reference) }
 
 // importImage makes an image of what .ci/stand-in left in a folder.
 func importImage(ctx context.Context, api *client.Client, folder, reference string) error {

@@ -1,0 +1,113 @@
+//go:build integration
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	kyaml "sigs.k8s.io/yaml"
+)
+
+// installCore installs Cluster API's core as its project does, but for cert-manager: the
+// certificate of its webhooks is made here.
+func (s *scene) installCore() {
+	s.Helper()
+	image := s.StandIn("capi")
+	s.Must(s.cluster.Load(s.Context(), image))
+	text, err := os.ReadFile(filepath.Join(s.StandInFolder("capi"), "install.yaml"))
+	s.Must(err)
+	certificate, key := serving(s, "capi-webhook-service.capi-system.svc")
+	b64 := base64.StdEncoding.EncodeToString
+	var out bytes.Buffer
+	for _, o := range objects(s, defaults.ReplaceAll(text, []byte("$1"))) {
+		switch o.GetKind() {
+		case "Certificate", "Issuer":
+			continue
+		case "Deployment":
+			manager := nested(o.Object, "spec", "template", "spec")["containers"].([]any)[0].(map[string]any)
+			manager["image"], manager["imagePullPolicy"] = image, "Never"
+		}
+		trust(o.Object, b64(certificate))
+		document, err := kyaml.Marshal(o.Object)
+		s.Must(err)
+		out.WriteString("---\n")
+		out.Write(document)
+	}
+	out.WriteString("---\napiVersion: v1\nkind: Secret\nmetadata: {name: capi-webhook-service-cert, namespace: capi-system}\n" +
+		"type: kubernetes.io/tls\ndata: {tls.crt: " + b64(certificate) + ", tls.key: " + b64(key) + "}\n")
+	s.write("core.yaml", out.Bytes())
+	s.run("kubectl apply --server-side -f core.yaml")
+	s.Eventually(3*time.Minute, "Cluster API's core is available", func(ctx context.Context) error {
+		_, err := s.try(ctx, "kubectl -n capi-system rollout status deployment capi-controller-manager --timeout 2m")
+		return err
+	})
+}
+
+// defaults are what clusterctl replaces: ${NAME:=default}.
+var defaults = regexp.MustCompile(`\$\{[A-Z_0-9]+:=([^}]*)\}`)
+
+func objects(s *scene, text []byte) (all []unstructured.Unstructured) {
+	s.Helper()
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		var o unstructured.Unstructured
+		err := documents.Decode(&o.Object)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		s.Must(err)
+		all = append(all, o)
+	}
+}
+
+func nested(o map[string]any, fields ...string) map[string]any {
+	found, _, _ := unstructured.NestedFieldNoCopy(o, fields...)
+	m, _ := found.(map[string]any)
+	return m
+}
+
+// trust has the API server take a certificate from the webhooks of an object.
+func trust(o map[string]any, certificate string) {
+	if hook := nested(o, "spec", "conversion", "webhook", "clientConfig"); hook != nil {
+		hook["caBundle"] = certificate
+	}
+	hooks, _ := o["webhooks"].([]any)
+	for _, hook := range hooks {
+		nested(hook.(map[string]any), "clientConfig")["caBundle"] = certificate
+	}
+}
+
+// serving makes a certificate that vouches for itself.
+func serving(s *scene, name string) (certificate, key []byte) {
+	s.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	s.Must(err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	s.Must(err)
+	secret, err := x509.MarshalECPrivateKey(private)
+	s.Must(err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})
+}

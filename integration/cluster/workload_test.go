@@ -1,0 +1,120 @@
+//go:build integration
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// workload is something that people run: never fewer than two of three.
+const workload = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {example.com/role: workers}
+      topologySpreadConstraints:
+      - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: web}}}
+      containers:
+      - {name: web, image: "nstance.local/pause:1", imagePullPolicy: Never}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web, namespace: default}
+spec:
+  minAvailable: 2
+  selector: {matchLabels: {app: web}}
+`
+
+// drain scales down under a workload, which a budget protects: its pods run on the new
+// nodes, move off those that leave, and never are there too few of them.
+func (s *scene) drain() {
+	s.Helper()
+	s.write("web.yaml", []byte(workload))
+	s.run("kubectl apply -f web.yaml && kubectl rollout status deployment web --timeout 3m")
+	hosts := s.run(`kubectl get pods -l app=web -o jsonpath='{range .items[*]}{.spec.nodeName}{"\n"}{end}' | sort -u | wc -l`)
+	if hosts != "3" {
+		s.Errorf("three pods are on %s nodes", hosts)
+	}
+	ctx, stop := context.WithCancel(s.Context())
+	var watching sync.WaitGroup
+	lowest := 3
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			if n, err := s.available(ctx); err == nil {
+				lowest = min(lowest, n)
+			}
+		}
+	})
+	s.run("kubectl -n nstance scale machinepool workers --replicas 1")
+	left := s.ready(1)
+	s.Eventually(minutes, "the workload is whole on the node that is left", func(ctx context.Context) error {
+		n, err := s.available(ctx)
+		if err == nil && n != 3 {
+			err = fmt.Errorf("%d are available", n)
+		}
+		return err
+	})
+	stop()
+	watching.Wait()
+	if lowest < 2 {
+		s.Errorf("there were only %d of the workload for a while, where its budget says 2", lowest)
+	}
+	where := s.run(`kubectl get pods -l app=web --field-selector status.phase=Running -o jsonpath='{.items[*].spec.nodeName}'`)
+	if where != left[0]+" "+left[0]+" "+left[0] {
+		s.Errorf("the workload is on %s, left is %s", where, left)
+	}
+	s.run("kubectl delete -f web.yaml")
+}
+
+// available is how many of the workload the API server counts as available.
+func (s *scene) available(ctx context.Context) (int, error) {
+	out, err := s.try(ctx, "kubectl get deployment web -o jsonpath='{.status.availableReplicas}'")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(out)
+}
+
+// single is a pod for which a machine is made.
+const single = `apiVersion: v1
+kind: Pod
+metadata:
+  name: build
+  namespace: default
+  annotations: {on-demand.nstance.dev/group: pods}
+spec:
+  terminationGracePeriodSeconds: 1
+  nodeSelector: {example.com/role: pods}
+  containers:
+  - {name: build, image: "nstance.local/pause:1", imagePullPolicy: Never}
+`
+
+// podOfItsOwn: a pod that asks for it gets a machine, which goes when it does.
+func (s *scene) podOfItsOwn() {
+	s.Helper()
+	s.write("build.yaml", []byte(single))
+	began := time.Now()
+	s.run("kubectl apply -f build.yaml && kubectl wait pod build --for condition=Ready --timeout 4m")
+	s.Logf("the pod runs on a machine of its own after %s", time.Since(began).Round(time.Millisecond))
+	s.ready(2)
+	s.run("kubectl delete -f build.yaml")
+	s.ready(1)
+	s.Eventually(minutes, "its instance is gone", func(ctx context.Context) error {
+		out, err := s.try(ctx, "nstance-admin instance list --group pods -o json | grep -c pods || true")
+		if err == nil && out != "0" {
+			err = errors.New(out + " are left")
+		}
+		return err
+	})
+}

@@ -1,0 +1,64 @@
+//go:build integration
+
+package containers
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/testcontainers/testcontainers-go"
+	tcexec "github.com/testcontainers/testcontainers-go/exec"
+	"github.com/testcontainers/testcontainers-go/modules/k3s"
+	"github.com/testcontainers/testcontainers-go/wait"
+)
+
+// Kubernetes is a whole cluster in a container.
+type Kubernetes struct {
+	*Container
+	Kubeconfig []byte // an administrator's, from this machine
+	made       *k3s.K3sContainer
+}
+
+// clusterWithin is how long a cluster may take until its node is ready.
+const clusterWithin = 4 * time.Minute
+
+// Kubernetes starts one: the image that K3S_IMAGE names, or the stand-in. Its nodes pull
+// from registry, which is host:port as this machine reaches it, at mirror.
+func (w *World) Kubernetes(name string, at At, registry, mirror string) *Kubernetes {
+	w.Helper()
+	image, runtime := w.StandIn("k3s"), w.Privileged()
+	registries := fmt.Sprintf("mirrors:\n  %q:\n    endpoint: [%q]\n", registry, mirror)
+	options := append(w.options(name, at),
+		testcontainers.WithHostConfigModifier(func(host *container.HostConfig) { host.Runtime = runtime }),
+		testcontainers.WithFiles(testcontainers.ContainerFile{
+			Reader: strings.NewReader(registries), ContainerFilePath: "/etc/rancher/k3s/registries.yaml", FileMode: 0o644,
+		}),
+		testcontainers.WithWaitStrategyAndDeadline(clusterWithin, wait.ForLog(".*Node controller sync successful.*").AsRegexp()))
+	made, err := k3s.Run(w.Context(), image, options...)
+	k := &Kubernetes{Container: w.adopt(made, err, name, at), made: made}
+	k.Kubeconfig, err = made.GetKubeConfig(w.Context())
+	w.Must(err)
+	return k
+}
+
+// Load gives the cluster's own node images that the engine has.
+func (k *Kubernetes) Load(ctx context.Context, images ...string) error {
+	return k.wrap("load images into", k.made.LoadImages(ctx, images...))
+}
+
+// Read runs a command in the container of the cluster, and returns what it printed.
+func (k *Kubernetes) Read(ctx context.Context, command ...string) (string, error) {
+	code, out, err := k.made.Exec(ctx, command, tcexec.Multiplexed())
+	if err != nil {
+		return "", k.wrap("run "+command[0]+" in", err)
+	}
+	text, err := io.ReadAll(out)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("exit code %d: %s", code, text)
+	}
+	return string(text), k.wrap("run "+command[0]+" in", err)
+}

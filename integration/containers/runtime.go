@@ -1,0 +1,136 @@
+//go:build integration
+
+package containers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// runtimeName is what the engine knows integration/cluster/runtime by.
+const runtimeName = "nstance-integration"
+
+const (
+	engineSettings = "/etc/docker/daemon.json"
+	enginePid      = "/var/run/docker.pid"
+)
+
+// Privileged is the runtime that privileged containers need on this engine; empty: its
+// default will do. A host that lacks CAP_SYS_RESOURCE can't give them all that they are
+// promised, and needs a runtime that leaves out what it lacks. The engine is told of that
+// one, which needs root, and keeps it.
+func (w *World) Privileged() string {
+	w.Helper()
+	whole, err := unlimited()
+	w.Must(err)
+	if whole {
+		return ""
+	}
+	if _, err := os.Stat(enginePid); err != nil || os.Getuid() != 0 {
+		miss(w.T, "this host lacks CAP_SYS_RESOURCE, and without root its engine (%s) can't be told of a runtime that does without", enginePid)
+	}
+	w.Must(w.register())
+	return runtimeName
+}
+
+// unlimited reports whether processes here may have CAP_SYS_RESOURCE, number 24.
+func unlimited() (bool, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false, err
+	}
+	_, rest, _ := strings.Cut(string(status), "CapBnd:")
+	line, _, _ := strings.Cut(rest, "\n")
+	set, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	return set&(1<<24) != 0, err
+}
+
+// register builds the runtime where it stays, and has the engine read of it.
+func (w *World) register() error {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	program := filepath.Join(cache, "nstance", "runtime", "nstance-runtime")
+	// Beside what containers may be using now: a rename, not a write.
+	fresh := program + "." + strconv.Itoa(os.Getpid())
+	build := exec.CommandContext(w.Context(), "go", "build", "-trimpath", "-o", fresh, "./integration/cluster/runtime")
+	build.Dir, build.Env = w.Root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the runtime: %w: %s", err, out)
+	}
+	if err := os.Rename(fresh, program); err != nil {
+		return err
+	}
+	changed, err := tell(program)
+	if err != nil || !changed {
+		return err
+	}
+	return w.reload()
+}
+
+// tell writes the runtime into the engine's settings, all others as they were.
+func tell(program string) (changed bool, err error) {
+	text, err := os.ReadFile(engineSettings)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	settings := map[string]any{}
+	if len(bytes.TrimSpace(text)) > 0 {
+		if err := json.Unmarshal(text, &settings); err != nil {
+			return false, fmt.Errorf("%s: %w", engineSettings, err)
+		}
+	}
+	runtimes, _ := settings["runtimes"].(map[string]any)
+	if one, _ := runtimes[runtimeName].(map[string]any); one["path"] == program {
+		return false, nil
+	}
+	if runtimes == nil {
+		runtimes = map[string]any{}
+	}
+	runtimes[runtimeName] = map[string]any{"path": program}
+	settings["runtimes"] = runtimes
+	if text, err = json.MarshalIndent(settings, "", "  "); err != nil {
+		return false, err
+	}
+	fresh := engineSettings + ".new"
+	if err := os.WriteFile(fresh, append(text, '\n'), 0o644); err != nil {
+		return false, err
+	}
+	return true, os.Rename(fresh, engineSettings)
+}
+
+// reload has the engine read its settings, which ends no container.
+func (w *World) reload() error {
+	text, err := os.ReadFile(enginePid)
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return fmt.Errorf("%s: %w", enginePid, err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
+		return fmt.Errorf("have the engine read %s: %w", engineSettings, err)
+	}
+	w.Eventually(10*time.Second, "the engine knows the runtime", func(ctx context.Context) error {
+		said, err := w.API.Info(ctx, client.InfoOptions{})
+		if _, known := said.Info.Runtimes[runtimeName]; err == nil && !known {
+			err = fmt.Errorf("it knows %d others", len(said.Info.Runtimes))
+		}
+		return err
+	})
+	return nil
+}
