@@ -69,7 +69,7 @@ func (p *progress) of(r Report) (done bool, err error) {
 		p.shards = true
 		fmt.Fprintln(p.out, s.summary())
 		if r.Kubernetes == kubeStarting {
-			fmt.Fprintf(p.out, "Kubernetes is on its way (see %s). The first time its programs are built: about 8 minutes, 480 MB.\n", p.log)
+			fmt.Fprintf(p.out, "Kubernetes is on its way (see %s). The first time its programs are built: about 10 minutes, 600 MB.\n", p.log)
 		}
 	}
 	switch r.Kubernetes {
