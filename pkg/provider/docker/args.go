@@ -68,10 +68,31 @@ func (cfg Config) checkAgainst(wrong *provider.FieldErrors, a args) {
 		wrong.Addf("args.node", "the provider's options have no node: want false, or options.node in the server's config")
 	case a.Node && cfg.Node.Image == "" && a.Image == "":
 		wrong.Addf("args.image", "required: options.node names no image for args.node")
+	case a.Node && cfg.Node.Image != "" && a.Image != "" && a.Image != cfg.Node.Image:
+		wrong.Addf("args.image", "%.200q is not valid beside args.node: want none, for options.node names the image", a.Image)
 	}
+	a.checkLog(wrong)
 	// The host's network, or that of a container which is not the group's.
 	if a.Network != cfg.Network && (a.Network == "host" || strings.HasPrefix(a.Network, "container:")) {
 		wrong.Addf("args.network", "%.80q is not valid: want a network of the engine; only options.network may name this one", a.Network)
+	}
+}
+
+// checkLog reports how a group's containers can't log. The engine itself runs the
+// drivers: others than these dial addresses, read files and use the cloud's identity of
+// the host.
+func (a args) checkLog(wrong *provider.FieldErrors) {
+	switch a.LogDriver {
+	case "", "none", "local", "json-file", "journald":
+	default:
+		wrong.Addf("args.log_driver", "%.80q is not valid: want json-file, local, journald or none", a.LogDriver)
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.LogOptions)) {
+		switch name {
+		case "max-size", "max-file", "compress", "mode", "max-buffer-size", "tag", "labels", "labels-regex", "env", "env-regex":
+		default:
+			wrong.Addf("args.log_options."+name, "unknown: want max-size, max-file, compress, mode, max-buffer-size, tag, labels or env")
+		}
 	}
 }
 

@@ -17,16 +17,18 @@ func TestBadArgs(t *testing.T) {
 		"args.privileged: no such field (have: cpus, env, extra_hosts, image, labels, log_driver, log_options, memory, network, node,": {
 			"privileged": true,
 		},
-		"args.runtime: no such field":                                       {"runtime": "runc"},
-		"args.binds: no such field":                                         {"binds": []any{"/:/host"}},
-		"args.log_options: holds a number: want a string":                   {"log_options": map[string]any{"max-size": 1}},
-		"args.node: the provider's options have no node: want false":        {"node": true},
-		`args.network: "host" is not valid: want a network of`:              {"network": "host"},
-		`args.network: "container:db" is not valid`:                         {"network": "container:db"},
-		`args.memory: "lots" is not valid: want bytes such as 512m or 2g`:   {"memory": "lots"},
-		`args.memory: "m"`:                                                  {"memory": "m"},
-		`args.memory: "-1"`:                                                 {"memory": "-1"},
-		`args.memory: "9999999999999g"`:                                     {"memory": "9999999999999g"},
+		"args.runtime: no such field":                                     {"runtime": "runc"},
+		"args.binds: no such field":                                       {"binds": []any{"/:/host"}},
+		`args.log_driver: "syslog" is not valid: want json-file, local`:   {"log_driver": "syslog"},
+		"args.log_options.syslog-address: unknown: want max-size":         {"log_options": map[string]any{"syslog-address": "unix:///x"}},
+		"args.log_options: holds a number: want a string":                 {"log_options": map[string]any{"max-size": 1}},
+		"args.node: the provider's options have no node: want false":      {"node": true},
+		`args.network: "host" is not valid: want a network of`:            {"network": "host"},
+		`args.network: "container:db" is not valid`:                       {"network": "container:db"},
+		`args.memory: "lots" is not valid: want bytes such as 512m or 2g`: {"memory": "lots"},
+		`args.memory: "m"`:              {"memory": "m"},
+		`args.memory: "-1"`:             {"memory": "-1"},
+		`args.memory: "9999999999999g"`: {"memory": "9999999999999g"},
 		"args.cpus: -1 is not valid: want a number such as 1.5":             {"cpus": -1},
 		"args.cpus: got a string: want a number":                            {"cpus": "2"},
 		"args.pids_limit: -1 is not valid":                                  {"pids_limit": -1},
@@ -61,11 +63,15 @@ func TestConfig(t *testing.T) {
 		t.Error("a leader network although there is no address to move")
 	}
 	for want, options := range map[string]map[string]any{
-		"options.socket: no such field":               {"socket": "x"},
-		"options.leader: no such field":               {"leader": map[string]any{"ipv4": "x"}},
-		"options.image: required":                     {},
-		"options.env.NSTANCE_INSTANCE_ID":             {"image": "i", "env": map[string]any{"NSTANCE_INSTANCE_ID": "x"}},
-		"options.host: unable to parse docker host `": {"image": "i", "host": "nowhere"},
+		"options.socket: no such field": {"socket": "x"},
+		"options.leader: no such field": {"leader": map[string]any{"ipv4": "x"}},
+		"options.image: required":       {},
+		"options.node.tmpfs[0]: \"/opt/nstance-agent/identity\" is not valid": {
+			"image": "i", "node": map[string]any{"tmpfs": []any{"/opt/nstance-agent/identity"}}},
+		"options.node.binds[0]: \"/opt\" is not valid":    {"image": "i", "node": map[string]any{"binds": []any{"/srv:/opt"}}},
+		"options.node.volumes[0]: \"/a:rw\" is not valid": {"image": "i", "node": map[string]any{"volumes": []any{"/a:rw"}}},
+		"options.env.NSTANCE_INSTANCE_ID":                 {"image": "i", "env": map[string]any{"NSTANCE_INSTANCE_ID": "x"}},
+		"options.host: unable to parse docker host `":     {"image": "i", "host": "nowhere"},
 	} {
 		cfg, err := base.WithOptions(options)
 		if err == nil {
@@ -117,7 +123,11 @@ func FuzzOptions(f *testing.F) {
 		if err != nil {
 			return
 		}
-		err = cfg.CheckArgs(provider.Spec{Args: map[string]any{"node": true, "image": cfg.Image, "network": cfg.Network}})
+		args := map[string]any{"node": true, "network": cfg.Network}
+		if cfg.Node != nil && cfg.Node.Image == "" {
+			args["image"] = cfg.Image
+		}
+		err = cfg.CheckArgs(provider.Spec{Args: args})
 		if (err == nil) != (cfg.Node != nil) {
 			t.Errorf("%s: a node of the same image and network: %v", data, err)
 		}

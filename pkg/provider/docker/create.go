@@ -65,7 +65,25 @@ func (p *Provider) claim(ctx context.Context, spec provider.Spec, r request) (co
 	if err != nil {
 		return found, fmt.Errorf("inspect container of instance %s: %w", spec.ID, unreached(err))
 	}
-	return found, nil
+	if found.State.Status != container.StateCreated || !p.cfg.Scope.Owns(found.Config.Labels) {
+		return found, nil
+	}
+	trusted, err := p.images.trusts(ctx, found.Config.Image)
+	if err != nil {
+		return found, fmt.Errorf("verify the image of instance %s: %w", spec.ID, err)
+	}
+	if trusted {
+		return found, nil
+	}
+	// Made before images had to be signed, and never started.
+	if err := provider.Permit(ctx); err != nil {
+		return found, err
+	}
+	err = p.api.ContainerRemove(ctx, found.ID, container.RemoveOptions{RemoveVolumes: true})
+	if err != nil && !errdefs.IsNotFound(err) {
+		return found, fmt.Errorf("remove container of instance %s, whose image is not signed: %w", spec.ID, err)
+	}
+	return p.claimPulled(ctx, spec, r)
 }
 
 // claimPulled gets the image from its registry first.

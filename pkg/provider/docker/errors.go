@@ -37,11 +37,12 @@ func refused(err error, image string) error {
 }
 
 // unpulled gives a pull that failed its kind. What goes wrong while an image comes in
-// the engine tells in words only. Nothing was made yet in any case.
+// the engine tells in words only. Nothing was made yet in any case. A registry that is
+// asked too often is no throttled provider: it concerns one image, and not all calls.
 func unpulled(err error) error {
 	switch {
 	case says(err, "toomanyrequests"), says(err, "too many requests"):
-		return fmt.Errorf("%w: %w", provider.ErrThrottled, err)
+		return fmt.Errorf("%w: %w", provider.ErrQuota, err)
 	case says(err, "unauthorized"), says(err, "access denied"), says(err, "no basic auth credentials"):
 		return fmt.Errorf("%w: %w", provider.ErrUnauthorized, err)
 	case says(err, "manifest unknown"), says(err, "no matching manifest"), says(err, "server gave http response to https client"):

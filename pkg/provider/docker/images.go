@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ const (
 	readyTimeout = 20 * time.Minute
 	// askTimeout bounds the questions to the registry in it: one that hangs must not
 	// keep the creates of an image from asking again.
-	askTimeout = 30 * time.Second
+	askTimeout = 15 * time.Second
 	// maxRemembered bounds what is remembered of names, and of digests.
 	maxRemembered = 1024
 )
@@ -70,8 +71,26 @@ func newImages(cfg Config, api *client.Client, key *signature.Key) *images {
 // ready returns the reference by digest under which the engine has the image of this
 // name, once it has it. A name that no registry can be asked for, an image that is not
 // signed, and one that is not to be pulled, are ErrInvalid. The guard of whichever
-// create comes first is asked before a pull.
+// create comes first is asked before a pull; where that one refuses, those that came
+// after it ask their own, which may be of a later term.
 func (i *images) ready(ctx context.Context, name string) (string, error) {
+	for {
+		reference, err := i.fly(ctx, name)
+		var refused refusal
+		if !errors.As(err, &refused) {
+			return reference, err
+		}
+		if err := provider.Permit(ctx); err != nil {
+			return "", err
+		}
+	}
+}
+
+// refusal is what the guard of a create said.
+type refusal struct{ error }
+
+// fly waits for the one way that an image is on.
+func (i *images) fly(ctx context.Context, name string) (string, error) {
 	flight := i.flights.DoChan(name, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 		defer cancel()
@@ -80,7 +99,7 @@ func (i *images) ready(ctx context.Context, name string) (string, error) {
 	})
 	select {
 	case <-ctx.Done():
-		return "", ctx.Err()
+		return "", fmt.Errorf("image %s is still on its way: %w", name, ctx.Err())
 	case landed := <-flight:
 		reference, _ := landed.Val.(string)
 		return reference, landed.Err
@@ -166,14 +185,34 @@ func (i *images) verify(ctx context.Context, reference string) error {
 	return nil
 }
 
+// trusts reports whether a container of this image may be started: without a key any,
+// else one of an image by digest that the key signed.
+func (i *images) trusts(ctx context.Context, image string) (bool, error) {
+	if i.key == nil {
+		return true, nil
+	}
+	if !strings.Contains(image, "@sha256:") {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	err := i.verify(ctx, image)
+	if errors.Is(err, provider.ErrInvalid) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // pull has the engine fetch an image, with the registry's password.
 func (i *images) pull(ctx context.Context, reference string) error {
-	login, err := i.registry.Login(ctx, reference)
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	login, err := i.registry.Login(asking, reference)
 	if err != nil {
 		return err
 	}
 	if err := provider.Permit(ctx); err != nil {
-		return err
+		return refusal{err}
 	}
 	began := i.now()
 	body, err := i.api.ImagePull(ctx, reference, image.PullOptions{RegistryAuth: login})

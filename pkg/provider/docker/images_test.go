@@ -53,7 +53,7 @@ func TestPullErrors(t *testing.T) {
 		"for other engines": {answer{200, `{"status":"x"}{"error":"no matching manifest for linux/s390x"}`}, provider.ErrInvalid},
 		"no encryption":     {answer{500, "server gave HTTP response to HTTPS client"}, provider.ErrInvalid},
 		"disk full":         {answer{200, `{"status":"x"}{"error":"write /var/lib/docker/tmp/x: no space left on device"}`}, provider.ErrQuota},
-		"too often":         {answer{200, `{"error":"toomanyrequests: slow down"}`}, provider.ErrThrottled},
+		"too often":         {answer{200, `{"error":"toomanyrequests: slow down"}`}, provider.ErrQuota},
 		"broken off":        {answer{200, `{"status":"x"}{"error":"unexpected EOF"}`}, nil},
 		"nonsense":          {answer{200, `{"status":`}, nil},
 		"internal":          {answer{500, "misbehaving"}, nil},

@@ -114,6 +114,12 @@ func (cfg Config) checkImage(wrong *provider.FieldErrors, field, image string) {
 	}
 }
 
+// covers reports whether what is mounted at a path and the agent's folder are one within
+// the other.
+func covers(at string) bool {
+	return strings.HasPrefix(agentDir+"/", at+"/") || strings.HasPrefix(at+"/", agentDir+"/")
+}
+
 // checkNode reports what is wrong with options.node.
 func (cfg Config) checkNode(wrong *provider.FieldErrors) {
 	if cfg.Node.Image != "" {
@@ -122,6 +128,8 @@ func (cfg Config) checkNode(wrong *provider.FieldErrors) {
 	taken := map[string]bool{}
 	target := func(field, at string) {
 		switch {
+		case strings.Contains(at, ":"):
+			wrong.Addf(field, "%.200q is not valid: want a path without a colon", at)
 		case !path.IsAbs(at) || path.Clean(at) != at || at == "/":
 			wrong.Addf(field, "%.200q is not valid: want the absolute path of a folder in the container", at)
 		case taken[at]:
@@ -134,7 +142,7 @@ func (cfg Config) checkNode(wrong *provider.FieldErrors) {
 	}
 	for n, at := range cfg.Node.Tmpfs {
 		field := fmt.Sprintf("options.node.tmpfs[%d]", n)
-		if strings.HasPrefix(agentDir+"/", at+"/") {
+		if covers(at) {
 			wrong.Addf(field, "%.200q is not valid: it would hide the agent's first files, which are below %s", at, agentDir)
 		}
 		target(field, at)
@@ -145,6 +153,9 @@ func (cfg Config) checkNode(wrong *provider.FieldErrors) {
 		if !ok {
 			wrong.Addf(field, "%.200q is not valid: want host:container or host:container:ro, both absolute paths", bind)
 			continue
+		}
+		if covers(at) {
+			wrong.Addf(field, "%.200q is not valid: all containers would share the agent's files, which are below %s", at, agentDir)
 		}
 		target(field, at)
 	}

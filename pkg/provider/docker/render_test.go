@@ -118,6 +118,7 @@ func TestNode(t *testing.T) {
 	}) {
 		t.Errorf("files %v", files)
 	}
+	delete(options["node"].(map[string]any), "image")
 	a, _ = createOn(t, options, newSpec(t, wireScope(), map[string]any{"node": true, "image": "node:2", "pids_limit": 9}))
 	if a.Image != "node:2" || *a.HostConfig.PidsLimit != 9 {
 		t.Errorf("with args: image %s, %+v", a.Image, a.HostConfig.Resources)

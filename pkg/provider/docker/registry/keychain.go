@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -15,6 +16,31 @@ import (
 type keychain string
 
 var _ authn.Keychain = keychain("")
+
+// patient is a keychain that is not waited for longer than its question may take: a
+// credential helper is a program, which may hang.
+type patient struct{ authn.Keychain }
+
+var _ authn.ContextKeychain = patient{}
+
+// ResolveContext implements authn.ContextKeychain.
+func (p patient) ResolveContext(ctx context.Context, target authn.Resource) (authn.Authenticator, error) {
+	type answer struct {
+		found authn.Authenticator
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		found, err := p.Resolve(target)
+		answers <- answer{found, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the password of %s: %w", target.RegistryStr(), ctx.Err())
+	case a := <-answers:
+		return a.found, a.err
+	}
+}
 
 // CheckConfig reports why a file is no docker config.json.
 func CheckConfig(path string) error {

@@ -36,9 +36,9 @@ type Client struct {
 // process. The file is read again for each question, so a `docker login` counts at
 // once.
 func New(configFile string) *Client {
-	c := &Client{keychain: authn.DefaultKeychain, transport: bounded{remote.DefaultTransport}}
+	c := &Client{keychain: patient{authn.DefaultKeychain}, transport: bounded{remote.DefaultTransport}}
 	if configFile != "" {
-		c.keychain = keychain(configFile)
+		c.keychain = patient{keychain(configFile)}
 	}
 	return c
 }
@@ -150,15 +150,37 @@ func status(err error) int {
 	return 0
 }
 
-// kind sorts a registry's answers.
+// brief is an error whose text is cut: a registry, or where it redirects to, may answer
+// with any.
+type brief struct{ error }
+
+const maxTold = 300
+
+// Error implements error.
+func (b brief) Error() string {
+	text := b.error.Error()
+	if len(text) > maxTold {
+		return text[:maxTold] + "…"
+	}
+	return text
+}
+
+// Unwrap returns the whole error.
+func (b brief) Unwrap() error { return b.error }
+
+// kind sorts a registry's answers. Too many questions are ErrQuota, which concerns one
+// image: ErrThrottled would slow down all calls of the provider.
 func kind(err error) error {
+	if err != nil {
+		err = brief{err}
+	}
 	switch status(err) {
 	case http.StatusNotFound:
 		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return fmt.Errorf("%w: %w", provider.ErrUnauthorized, err)
 	case http.StatusTooManyRequests:
-		return fmt.Errorf("%w: %w", provider.ErrThrottled, err)
+		return fmt.Errorf("%w: %w", provider.ErrQuota, err)
 	default:
 		return err
 	}

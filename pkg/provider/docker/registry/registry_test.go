@@ -60,7 +60,7 @@ func TestResolve(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	for answer, want := range map[int]error{
 		http.StatusUnauthorized: provider.ErrUnauthorized, http.StatusForbidden: provider.ErrUnauthorized,
-		http.StatusTooManyRequests: provider.ErrThrottled, http.StatusInternalServerError: nil, http.StatusServiceUnavailable: nil,
+		http.StatusTooManyRequests: provider.ErrQuota, http.StatusInternalServerError: nil, http.StatusServiceUnavailable: nil,
 	} {
 		var asked atomic.Int64
 		host := registrytest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -109,7 +109,7 @@ func TestWithoutHead(t *testing.T) {
 	}
 }
 
-// private is a registry that lets ada in with a password.
+// private is a registry that wants a user and a password.
 func private(t *testing.T) (host string) {
 	t.Helper()
 	served := registrytest.Handler(true)

@@ -101,8 +101,10 @@ func rank(d v1.Descriptor) int {
 // damaged reports whether err is about what a registry holds, as opposed to the way to
 // it. What is not the bytes that its digest names the library tells in words only.
 func damaged(err error) bool {
-	return errors.Is(kind(err), provider.ErrInvalid) || strings.Contains(err.Error(), "error verifying") ||
-		strings.Contains(err.Error(), "does not match requested digest")
+	if status(err) != 0 { // the words are the registry's then
+		return errors.Is(kind(err), provider.ErrInvalid)
+	}
+	return strings.Contains(err.Error(), "error verifying") || strings.Contains(err.Error(), "does not match requested digest")
 }
 
 // errBundle is provider.ErrInvalid about a manifest that should hold a bundle.
