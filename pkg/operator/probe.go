@@ -29,14 +29,18 @@ func Probe(ctx context.Context, endpoint string, out io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probePatience)
 	defer cancel()
+	var last error // that says more than that the time is over
 	for {
 		answer, err := probe(ctx, endpoint)
 		if err == nil {
 			defer answer.Body.Close()
 			return judge(answer, out)
 		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
 		if retry.Wait(ctx, probeEvery) != nil {
-			return fmt.Errorf("--probe: %w", err)
+			return fmt.Errorf("--probe: %w", last)
 		}
 	}
 }
