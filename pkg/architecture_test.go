@@ -131,6 +131,8 @@ func rooms() map[string][]string {
 		"images/registry": {},
 		"images/release":  {},
 
+		"integration/cluster":         {},
+		"integration/cluster/machine": {}, "integration/cluster/pack": {}, "integration/cluster/runtime": {},
 		"integration/containers": {
 			"images/base", "images/registry", "images/release", "pkg/object/s3", "pkg/provider", "pkg/provider/docker",
 		},
@@ -163,66 +165,6 @@ func rooms() map[string][]string {
 	return ports
 }
 
-// libraries says who may import each module that is not ours; nil: everybody. An
-// SDK has one room, so that it can be replaced, and faked, in one place.
-func libraries() map[string][]string {
-	kubernetes := []string{"pkg/api/v1beta1", "pkg/dev/kube"}
-	for room := range rooms() {
-		if strings.HasPrefix(room, "pkg/operator") {
-			kubernetes = append(kubernetes, room)
-		}
-	}
-	return map[string][]string{
-		"google.golang.org/grpc":     nil,
-		"google.golang.org/protobuf": nil,
-		"golang.org/x/sys":           nil,
-
-		// Kubernetes is the operator's, and of the development stack: neither server nor
-		// agent knows it.
-		"k8s.io/api":                     kubernetes,
-		"k8s.io/apimachinery":            kubernetes,
-		"k8s.io/apiextensions-apiserver": kubernetes,
-		"k8s.io/client-go":               kubernetes,
-		"sigs.k8s.io/cluster-api/api":    kubernetes,
-		"sigs.k8s.io/controller-runtime": kubernetes,
-		"k8s.io/kubectl":                 {"pkg/operator/drain"},
-		"k8s.io/klog/v2":                 {"pkg/operator"}, // only to lead its lines into the log
-		"github.com/go-logr/logr":        {"pkg/operator"},
-
-		"google.golang.org/genproto/googleapis/rpc": {"pkg/rpc"},
-		"github.com/docker/docker":                  {"pkg/provider/docker"},
-		"github.com/containerd/errdefs":             {"pkg/provider/docker", "integration/containers"},
-		"github.com/minio/minio-go/v7":              {"pkg/object/s3", "integration/containers"},
-		"github.com/johannesboyne/gofakes3":         {"pkg/dev/s3"},
-		"github.com/ncruces/go-sqlite3":             {"pkg/server/ledger"},
-		"golang.org/x/sync": {
-			"pkg/provider/docker", "pkg/server/agents", "pkg/server/ledger", "pkg/server/leader", "pkg/server/delivery", "pkg/server/roster",
-		},
-		"golang.org/x/time":              {"pkg/server/reconcile"},
-		"github.com/golang-jwt/jwt/v5":   {"pkg/nonce"},
-		"github.com/spiffe/go-spiffe/v2": {"pkg/pki"},
-		"github.com/tailscale/hujson":    {"pkg/config", "pkg/server/ledger"}, // texts that people edit too
-		"sigs.k8s.io/yaml":               {"images/release", "pkg/admin/cli", "pkg/operator/settings", "pkg/provider/kubenode"},
-		"github.com/shirou/gopsutil/v4":  {"pkg/agent", "pkg/dev/stack"}, // what a machine and a process are like
-		"github.com/spf13/cobra":         {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-s3", "images"},
-
-		"github.com/google/go-containerregistry": {
-			"images/base", "images/registry", "images/release", "pkg/provider/docker/registry", "pkg/provider/docker/registry/registrytest",
-			"integration/cluster/pack",
-		},
-		"github.com/docker/cli": {"pkg/provider/docker/registry"}, // reads the file of docker login
-
-		// What the product speaks to an engine with is not what testcontainers does.
-		"github.com/moby/moby/api":                                  {"integration/containers"},
-		"github.com/moby/moby/client":                               {"integration/containers"},
-		"github.com/testcontainers/testcontainers-go":               {"integration/containers"},
-		"github.com/testcontainers/testcontainers-go/modules/k3s":   {"integration/containers"},
-		"github.com/testcontainers/testcontainers-go/modules/minio": {"integration/containers"},
-
-		"golang.org/x/crypto/x509roots/fallback": {"images/base"},
-	}
-}
-
 // pkg is what `go list` says of a package.
 type pkg struct {
 	ImportPath string
@@ -235,7 +177,7 @@ type pkg struct {
 func list(t *testing.T) (ours []pkg, modules map[string]string) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-tags=integration", "-json=ImportPath,Standard,Imports,Module",
-		"./cmd/...", "./pkg/...", "./proto/...", "./images/...", "./integration/containers")
+		"./cmd/...", "./pkg/...", "./proto/...", "./images/...", "./integration/containers", "./integration/cluster/...")
 	cmd.Dir = ".."
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

@@ -109,5 +109,6 @@ func serving(s *scene, name string) (certificate, key []byte) {
 	s.Must(err)
 	secret, err := x509.MarshalECPrivateKey(private)
 	s.Must(err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})
+	certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return certificate, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})
 }

@@ -20,7 +20,8 @@ func (s *scene) page() page {
 	text, err := os.ReadFile(filepath.Join(s.Root, "docs", "install.md"))
 	s.Must(err)
 	return page{s, strings.NewReplacer(
-		"registry.example.com/nstance", s.registry+"/"+s.Cluster, "cosign.key", filepath.Join(s.home, "cosign.key"), "cosign.pub", filepath.Join(s.home, "cosign.pub"),
+		"registry.example.com/nstance", s.registry+"/"+s.Cluster,
+		"cosign.key", filepath.Join(s.home, "cosign.key"), "cosign.pub", filepath.Join(s.home, "cosign.pub"),
 		// The registry has no certificate, which Helm has to be told.
 		"--version 0.1.0", "--plain-http --version "+s.version, "10.0.0.1", s.net.Address(20).String(), "example-cluster", s.Cluster,
 	).Replace(string(text))}

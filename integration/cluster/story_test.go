@@ -69,7 +69,8 @@ func (s *scene) install() {
 
 // nodes are the names of the cluster's nodes that are instances and ready, in order.
 func (s *scene) nodes(ctx context.Context) ([]string, error) {
-	out, err := s.try(ctx, `kubectl get nodes -o jsonpath='{range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}'`)
+	const each = `{range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`
+	out, err := s.try(ctx, "kubectl get nodes -o jsonpath='"+each+"'")
 	var names []string
 	for line := range strings.Lines(out) {
 		if name, ready, _ := strings.Cut(strings.TrimSpace(line), " "); ready == "True" && strings.HasPrefix(name, "knd") {

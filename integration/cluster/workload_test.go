@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // workload is something that people run: never fewer than two of three.
@@ -48,11 +50,11 @@ func (s *scene) drain() {
 	}
 	ctx, stop := context.WithCancel(s.Context())
 	var watching sync.WaitGroup
-	lowest := 3
+	lowest, looks := 3, 0
 	watching.Go(func() {
-		for ctx.Err() == nil {
+		for retry.Wait(ctx, 100*time.Millisecond) == nil {
 			if n, err := s.available(ctx); err == nil {
-				lowest = min(lowest, n)
+				lowest, looks = min(lowest, n), looks+1
 			}
 		}
 	})
@@ -67,8 +69,8 @@ func (s *scene) drain() {
 	})
 	stop()
 	watching.Wait()
-	if lowest < 2 {
-		s.Errorf("there were only %d of the workload for a while, where its budget says 2", lowest)
+	if lowest < 2 || looks < 5 {
+		s.Errorf("of %d looks at the workload one found only %d of it, where its budget says 2", looks, lowest)
 	}
 	where := s.run(`kubectl get pods -l app=web --field-selector status.phase=Running -o jsonpath='{.items[*].spec.nodeName}'`)
 	if where != left[0]+" "+left[0]+" "+left[0] {
@@ -80,7 +82,7 @@ func (s *scene) drain() {
 // available is how many of the workload the API server counts as available.
 func (s *scene) available(ctx context.Context) (int, error) {
 	out, err := s.try(ctx, "kubectl get deployment web -o jsonpath='{.status.availableReplicas}'")
-	if err != nil {
+	if err != nil || out == "" { // which stands for 0
 		return 0, err
 	}
 	return strconv.Atoi(out)

@@ -9,6 +9,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -47,8 +48,8 @@ type scene struct {
 	version  string // of the chart
 	store    *containers.Store
 	cluster  *containers.Kubernetes
-	env      []string // of a person at a shell
-	home     string   // where that person is
+	env      []string // of the shell that the page is read at
+	home     string   // and its home
 	// real is the k3s that K3S_IMAGE names, which machines of the stand-in's kind don't
 	// join: they are agents alone.
 	real string
@@ -59,7 +60,7 @@ func begin(t *testing.T) *scene {
 	s := &scene{World: engine.Begin(t, "cluster"), real: os.Getenv("K3S_IMAGE")}
 	s.net = s.Network("net")
 	s.serve()
-	s.person()
+	s.shell()
 	s.publish()
 	s.cluster = s.Kubernetes("kubernetes", s.at(30), s.registry, fmt.Sprintf("http://%s:%s", s.net.Address(1), port(s.registry)))
 	s.write("kubeconfig", s.cluster.Kubeconfig)
@@ -91,10 +92,10 @@ func (s *scene) serve() {
 
 func port(address string) string { return address[strings.LastIndex(address, ":")+1:] }
 
-// person has the tools that docs/install.md names on its path.
-func (s *scene) person() {
+// shell has the tools on its path that docs/install.md names.
+func (s *scene) shell() {
 	s.Helper()
-	s.home = filepath.Join(s.Dir, "person")
+	s.home = filepath.Join(s.Dir, "home")
 	bin := filepath.Join(s.home, "bin")
 	s.Must(os.MkdirAll(bin, 0o755))
 	helm := exec.CommandContext(s.Context(), "go", "tool", "-n", "-modfile="+filepath.Join(".ci", "tools", "helm.mod"), "helm")
@@ -107,8 +108,11 @@ func (s *scene) person() {
 	build := exec.CommandContext(s.Context(), "go", "build", "-o", bin+"/", "./cmd/nstance-admin", "./cmd/nstance-agent")
 	s.output(build)
 	s.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+s.home, "KUBECONFIG="+filepath.Join(s.home, "kubeconfig"),
-		"COSIGN_PASSWORD=", "GOCACHE="+s.output(exec.CommandContext(s.Context(), "go", "env", "GOCACHE")),
-		"GOMODCACHE="+s.output(exec.CommandContext(s.Context(), "go", "env", "GOMODCACHE")), "XDG_CACHE_HOME="+cache(s))
+		"COSIGN_PASSWORD=", "XDG_CACHE_HOME="+cache(s))
+	// Another home is no reason to compile everything anew, and from elsewhere.
+	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOENV"} {
+		s.env = append(s.env, name+"="+s.output(exec.CommandContext(s.Context(), "go", "env", name)))
+	}
 }
 
 func cache(s *scene) string {
@@ -131,13 +135,13 @@ func (s *scene) output(cmd *exec.Cmd) string {
 	return strings.TrimSpace(string(out))
 }
 
-// write writes a file of the person's.
+// write writes a file into the shell's home.
 func (s *scene) write(name string, text []byte) {
 	s.Helper()
 	s.Must(os.WriteFile(filepath.Join(s.home, name), text, 0o600))
 }
 
-// run has the person run a script, which ends at the first command that fails.
+// run runs a script in the shell, which ends at the first command that fails.
 func (s *scene) run(script string) string {
 	s.Helper()
 	cmd := exec.CommandContext(s.Context(), "bash", "-euo", "pipefail", "-c", script)
@@ -200,7 +204,7 @@ const settings = `{
       "image": "AGENT", "network": "NETWORK", NODE } },
     "subnet_pools": { "workers": ["local"] },
     "default_drain_timeout": "1m",
-    "health": { "report_interval": "2s", "missed_reports": 3, "shutdown_grace": "5s" },
+    "health": { "report_interval": "2s", "missed_reports": 30, "shutdown_grace": "5s" },
   },
   "certificates": {
     "kubelet": { "kind": "server", "cn": "kubelet", "dns": ["{{ .Instance.Hostname }}"], "ip": ["{{ .Instance.IP4 }}"], "ttl": 720 }
@@ -216,7 +220,10 @@ const settings = `{
         "kubelet.crt": { "kind": "certificate", "template": "kubelet", "key": { "source": "agent", "name": "kubelet" } }
       } }
   },
-  "groups": { "default": { "web": { "template": "plain", "size": 1 }, "pods": { "template": "knd", "size": 0, "vars": { "role": "pods" } } } },
+  "groups": { "default": {
+    "web": { "template": "plain", "size": 1 },
+    "pods": { "template": "knd", "size": 0, "vars": { "role": "pods" } }
+  } },
 }`
 
 // node says how a machine is run that is to be a node.
@@ -230,7 +237,8 @@ until [ -s $recv/config.hash ]; do sleep 0.2; done
 cp $recv/kubernetes.crt /etc/kubernetes/ca.crt
 id=$(sed -n 's|.*/containers/\([0-9a-f]*\)/hostname .*|\1|p' /proc/self/mountinfo)
 exec kubelet --config=/etc/kubernetes/kubelet.yaml --hostname-override="$(hostname)" --provider-id="docker:///$id" \
-  --node-labels=example.com/role={{ .Vars.role }} --bootstrap-kubeconfig=$recv/bootstrap.conf --kubeconfig=/var/lib/kubelet/kubeconfig --cert-dir=/var/lib/kubelet/pki \
+  --node-labels=example.com/role={{ .Vars.role }} --cert-dir=/var/lib/kubelet/pki \
+  --bootstrap-kubeconfig=$recv/bootstrap.conf --kubeconfig=/var/lib/kubelet/kubeconfig \
   --tls-cert-file=$recv/kubelet.crt --tls-private-key-file=/opt/nstance-agent/keys/kubelet.key
 `
 
@@ -297,7 +305,10 @@ func (s *scene) shard() {
 		Flags: []string{"--advertise-host", server},
 	})
 	s.Eventually(time.Minute, "the server leads", func(ctx context.Context) error {
-		_, err := containers.Health(ctx, s.net.Address(20))
+		said, err := containers.Health(ctx, s.net.Address(20))
+		if err == nil && !strings.Contains(said, "leading") {
+			err = errors.New(said)
+		}
 		return err
 	})
 	s.run(`kubectl apply -f token.yaml

@@ -76,20 +76,20 @@ func connect(ctx context.Context) (*client.Client, error) {
 
 // withoutReaper has testcontainers do without its reaper where the image of that can't be
 // had. The reaper removes the containers of a test that was killed; without it the sweep
-// at the next begin does. Machines that reach no registry also tend to have no IPv6 on
-// loopback, which "localhost" may name: the engine's ports are sought on 127.0.0.1 there.
+// at the next begin does. Such machines may have no IPv6 on loopback, which "localhost"
+// may name: the engine's ports are sought on 127.0.0.1 there.
 // It is called before testcontainers first reads these variables.
 func withoutReaper(ctx context.Context, api *client.Client) error {
 	const disabled, host = "TESTCONTAINERS_RYUK_DISABLED", "TESTCONTAINERS_HOST_OVERRIDE"
 	if os.Getenv(disabled) != "" {
-		return nil // somebody has decided
+		return nil // it is decided
 	}
-	//nolint:staticcheck // the name is deprecated only because people used to set it
+	//nolint:staticcheck // the name is deprecated only for having been set
 	image := testcontainers.ReaperDefaultImage
 	if _, err := api.ImageInspect(ctx, image); err == nil {
 		return nil
 	}
-	if pull(ctx, api, image) == nil {
+	if pull(ctx, api, image, reaperWithin) == nil {
 		return nil
 	}
 	err := os.Setenv(disabled, "true")
@@ -99,10 +99,15 @@ func withoutReaper(ctx context.Context, api *client.Client) error {
 	return err
 }
 
-// pull has the engine pull an image, for at most 20 s: who can't reach a registry learns
-// that late on some machines.
-func pull(ctx context.Context, api *client.Client, reference string) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+const (
+	// reaperWithin is short: that a registry can't be reached shows late on some machines.
+	reaperWithin = 20 * time.Second
+	pullWithin   = 5 * time.Minute
+)
+
+// pull has the engine pull an image, for at most a time.
+func pull(ctx context.Context, api *client.Client, reference string, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	pulling, err := api.ImagePull(ctx, reference, client.ImagePullOptions{})
 	if err != nil {

@@ -27,6 +27,9 @@ func (w *World) StandIn(name string) string {
 	w.Helper()
 	variable := strings.ToUpper(name) + "_IMAGE"
 	if named := os.Getenv(variable); named != "" {
+		if _, err := w.API.ImageInspect(w.Context(), named); err != nil {
+			w.Must(pull(w.Context(), w.API, named, pullWithin))
+		}
 		return named
 	}
 	folder := w.StandInFolder(name)
@@ -54,7 +57,7 @@ func (w *World) StandInFolder(name string) string {
 }
 
 // Pull has the engine pull an image.
-func (w *World) Pull(reference string) error { return pull(w.Context(), w.API, reference) }
+func (w *World) Pull(reference string) error { return pull(w.Context(), w.API, reference, pullWithin) }
 
 // importImage makes an image of what .ci/stand-in left in a folder.
 func importImage(ctx context.Context, api *client.Client, folder, reference string) error {
@@ -106,7 +109,7 @@ func (w *World) Product(programs ...string) map[string]string {
 	}
 	references := map[string]string{}
 	for _, image := range built.Images {
-		w.Must(pull(w.Context(), w.API, image.Reference))
+		w.Must(pull(w.Context(), w.API, image.Reference, pullWithin))
 		references[image.Name] = image.Reference
 		for _, platform := range image.Platforms {
 			w.Logf("%s for %s: %.1f MB to pull", image.Name, platform.Architecture, float64(platform.Size)/1e6)

@@ -87,8 +87,7 @@ func TestRecorder(t *testing.T) {
 		t.Errorf("the engine answers %v", err)
 	}
 	calls := recorder.Calls()
-	if len(calls) != 1 || calls[0].Server != "one" || calls[0].Method != http.MethodPost || calls[0].Path != "/containers/nstance-none/kill" ||
-		calls[0].Took <= 0 {
+	if len(calls) != 1 || calls[0].Server != "one" || calls[0].Method != http.MethodPost || calls[0].Path != "/containers/nstance-none/kill" {
 		t.Errorf("noted %+v", calls)
 	}
 }

@@ -49,7 +49,7 @@ const config = `{
     "subnet_pools": { "workers": ["local"] },
     "default_drain_timeout": "1s",
     "create_backoff": { "settle": "1s", "max": "2s" },
-    "health": { "report_interval": "2s", "missed_reports": 3, "shutdown_grace": "5s" },
+    "health": { "report_interval": "2s", "missed_reports": 30, "shutdown_grace": "5s" },
   },
   "templates": { "knd": { "kind": "knd", "arch": "amd64", "subnet_pool": "workers" } },
   "groups": { "default": { "web": { "template": "knd", "size": SIZE } } },

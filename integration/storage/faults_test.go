@@ -129,7 +129,9 @@ func TestPaused(t *testing.T) {
 		if !errors.Is(late, object.ErrUnknown) || !errors.Is(late, context.DeadlineExceeded) {
 			w.Errorf("a write to a frozen store: %v", late)
 		}
-		if _, err := store.Get(short, "k"); !errors.Is(err, object.ErrUnknown) {
+		again, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		if _, err := store.Get(again, "k"); !errors.Is(err, object.ErrUnknown) {
 			w.Errorf("a read of a frozen store: %v", err)
 		}
 		w.Must(s.Unpause(w.Context()))

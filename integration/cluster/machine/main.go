@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command machine is the first process of the cluster image: what makes a container a
 // machine of a Kubernetes cluster, for tests.
 //
@@ -49,9 +51,9 @@ func run(ctx context.Context, args []string) error {
 	var err error
 	switch args[0] {
 	case "server":
-		err = m.server()
+		err = m.server() //nolint:contextcheck // the machine has its own
 	case "node":
-		err = m.node()
+		err = m.node() //nolint:contextcheck // the machine has its own
 	default:
 		return fmt.Errorf("%q is not valid: want server, node or pause", args[0])
 	}
@@ -65,7 +67,7 @@ func run(ctx context.Context, args []string) error {
 // first is what process 1 does: it has the rest run as its child, hands signals on to
 // it, and reaps what others leave behind.
 func first() int {
-	child := exec.Command("/proc/self/exe", os.Args[1:]...)
+	child := exec.CommandContext(context.Background(), "/proc/self/exe", os.Args[1:]...) // signals end it
 	child.Stdout, child.Stderr = os.Stdout, os.Stderr
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -6,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -25,12 +28,46 @@ func prepare() error {
 			return err
 		}
 	}
+	if err := delegate("/sys/fs/cgroup"); err != nil {
+		return fmt.Errorf("prepare control groups: %w", err)
+	}
 	if _, err := os.Stat("/dev/kmsg"); os.IsNotExist(err) { // the kubelet reads it
 		if err := os.Symlink("/dev/null", "/dev/kmsg"); err != nil {
 			return err
 		}
 	}
 	return os.MkdirAll("/etc/cni/net.d", 0o755)
+}
+
+// delegate lets control groups of version 2 have children with controllers: the kernel
+// grants that to a group without processes only, so those of this container move into
+// one of their own. There is nothing to do where version 1 is mounted.
+func delegate(root string) error {
+	controllers, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	own := filepath.Join(root, "machine")
+	if err := os.MkdirAll(own, 0o755); err != nil {
+		return err
+	}
+	processes, err := os.ReadFile(filepath.Join(root, "cgroup.procs"))
+	if err != nil {
+		return err
+	}
+	for pid := range strings.FieldsSeq(string(processes)) {
+		if err := os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(pid), 0o644); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	var wanted []string
+	for controller := range strings.FieldsSeq(string(controllers)) {
+		wanted = append(wanted, "+"+controller)
+	}
+	return os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte(strings.Join(wanted, " ")), 0o644)
 }
 
 // address is the machine's own, and name its host name.

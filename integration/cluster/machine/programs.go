@@ -1,7 +1,10 @@
+//go:build linux
+
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -70,7 +73,8 @@ func tail(file string) string {
 func (m *machine) output(name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(m.ctx, name, args...)
 	out, err := cmd.Output()
-	if exit, ok := err.(*exec.ExitError); ok {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
 		return nil, fmt.Errorf("%s %s: %w: %s", name, args[0], err, exit.Stderr)
 	}
 	return out, err

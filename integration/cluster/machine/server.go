@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -49,7 +51,8 @@ func (m *machine) server() error {
 		return err
 	}
 	err = m.await("the node is ready", func() error {
-		out, err := m.output("kubectl", "--kubeconfig", admin, "get", "node", name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		out, err := m.output("kubectl", "--kubeconfig", admin, "get", "node", name,
+			"-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 		if err == nil && string(out) != "True" {
 			err = fmt.Errorf("ready: %q", out)
 		}
@@ -83,7 +86,6 @@ func plans(addr, name string) error {
 		{"apiserver", "kube-apiserver", "", names},
 		{"apiserver-kubelet", "kube-apiserver-kubelet-client", "system:masters", nil},
 		{"kubelet", "system:node:" + name, "system:nodes", []string{addr, name}},
-		{"capi-webhooks", "capi", "", []string{"capi-webhook-service.capi-system.svc"}},
 	} {
 		p, err := ca.issue(c.user, c.group, c.names...)
 		if err != nil {

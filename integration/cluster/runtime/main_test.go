@@ -6,7 +6,8 @@ import (
 )
 
 func TestFit(t *testing.T) {
-	const config = `{"ociVersion":"1.0.2","process":{"capabilities":{"bounding":["CAP_CHOWN","CAP_SYS_RESOURCE"],"effective":["CAP_SYS_RESOURCE"]},
+	const config = `{"ociVersion":"1.0.2","process":{
+		"capabilities":{"bounding":["CAP_CHOWN","CAP_SYS_RESOURCE"],"effective":["CAP_SYS_RESOURCE"]},
 		"oomScoreAdj":-500,"rlimits":[{"type":"RLIMIT_NOFILE","soft":1024,"hard":18446744073709551615},{"type":"RLIMIT_CORE","soft":0,"hard":9}]},
 		"linux":{"resources":{"memory":{"limit":9007199254740993}}}}`
 	got, err := fit([]byte(config), 1, 20000)
