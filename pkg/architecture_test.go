@@ -135,6 +135,7 @@ func rooms() map[string][]string {
 		"integration/cluster/machine": {}, "integration/cluster/pack": {}, "integration/cluster/runtime": {},
 		"integration/containers": {
 			"images/base", "images/registry", "images/release", "pkg/object/s3", "pkg/provider", "pkg/provider/docker",
+			"pkg/retry",
 		},
 
 		"cmd/nstance-server":   {"pkg/garbage", "pkg/server"},

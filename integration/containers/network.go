@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
@@ -39,6 +40,9 @@ func (w *World) Network(name string) Network {
 		})
 		if last == nil {
 			return n
+		}
+		if !strings.Contains(last.Error(), "overlap") {
+			w.Fatalf("make the network %s: %v", name, last)
 		}
 	}
 	w.Fatalf("make the network %s: no subnet is free: %v", name, last)

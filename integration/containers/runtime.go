@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
+
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // runtimeName is what the engine knows integration/cluster/runtime by.
@@ -74,28 +76,37 @@ func (w *World) register() error {
 	if err := os.Rename(fresh, program); err != nil {
 		return err
 	}
-	changed, err := tell(program)
+	before, changed, err := tell(program)
 	if err != nil || !changed {
 		return err
 	}
-	return w.reload()
+	if err = reload(w.Context(), w.API); err == nil {
+		return nil
+	}
+	// An engine that does not read this file, or can't, is to find it as it was.
+	if before == nil {
+		return errors.Join(err, os.Remove(engineSettings))
+	}
+	return errors.Join(err, replace(engineSettings, before))
 }
 
-// tell writes the runtime into the engine's settings, all others as they were.
-func tell(program string) (changed bool, err error) {
+// tell writes the runtime into the engine's settings, all others as they were, and
+// returns what the file was before; nil: there was none.
+func tell(program string) (before []byte, changed bool, err error) {
 	text, err := os.ReadFile(engineSettings)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false, err
+		return nil, false, err
 	}
+	before = text
 	settings := map[string]any{}
 	if len(bytes.TrimSpace(text)) > 0 {
 		if err := json.Unmarshal(text, &settings); err != nil {
-			return false, fmt.Errorf("%s: %w", engineSettings, err)
+			return nil, false, fmt.Errorf("%s: %w", engineSettings, err)
 		}
 	}
 	runtimes, _ := settings["runtimes"].(map[string]any)
 	if one, _ := runtimes[runtimeName].(map[string]any); one["path"] == program {
-		return false, nil
+		return before, false, nil
 	}
 	if runtimes == nil {
 		runtimes = map[string]any{}
@@ -103,17 +114,22 @@ func tell(program string) (changed bool, err error) {
 	runtimes[runtimeName] = map[string]any{"path": program}
 	settings["runtimes"] = runtimes
 	if text, err = json.MarshalIndent(settings, "", "  "); err != nil {
-		return false, err
+		return nil, false, err
 	}
-	fresh := engineSettings + ".new"
-	if err := os.WriteFile(fresh, append(text, '\n'), 0o644); err != nil {
-		return false, err
+	return before, true, replace(engineSettings, append(text, '\n'))
+}
+
+// replace writes a file as a whole or not at all.
+func replace(path string, text []byte) error {
+	fresh := path + ".new"
+	if err := os.WriteFile(fresh, text, 0o644); err != nil {
+		return err
 	}
-	return true, os.Rename(fresh, engineSettings)
+	return os.Rename(fresh, path)
 }
 
 // reload has the engine read its settings, which ends no container.
-func (w *World) reload() error {
+func reload(ctx context.Context, api *client.Client) error {
 	text, err := os.ReadFile(enginePid)
 	if err != nil {
 		return err
@@ -125,12 +141,15 @@ func (w *World) reload() error {
 	if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
 		return fmt.Errorf("have the engine read %s: %w", engineSettings, err)
 	}
-	w.Eventually(10*time.Second, "the engine knows the runtime", func(ctx context.Context) error {
-		said, err := w.API.Info(ctx, client.InfoOptions{})
-		if _, known := said.Info.Runtimes[runtimeName]; err == nil && !known {
-			err = fmt.Errorf("it knows %d others", len(said.Info.Runtimes))
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		said, err := api.Info(ctx, client.InfoOptions{})
+		if _, known := said.Info.Runtimes[runtimeName]; err == nil && known {
+			return nil
 		}
-		return err
-	})
-	return nil
+		if retry.Wait(ctx, 50*time.Millisecond) != nil {
+			return fmt.Errorf("the engine does not know the runtime after reading %s: %w", engineSettings, errors.Join(err, ctx.Err()))
+		}
+	}
 }

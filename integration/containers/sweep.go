@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/pkg/stdcopy"
@@ -18,6 +19,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // labels are those of what a story makes, and of what is made for it.
@@ -77,6 +79,12 @@ func (w *World) sweepContainers(ctx context.Context) (errs []error) {
 		for _, c := range all {
 			_, err := w.API.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 			errs = append(errs, err)
+		}
+	}
+	// One that another is removing is still on its network.
+	for waited := 0; waited < 300; waited++ {
+		if all, err := w.containers(ctx); err != nil || len(all) == 0 || retry.Wait(ctx, 100*time.Millisecond) != nil {
+			return append(errs, err)
 		}
 	}
 	return errs

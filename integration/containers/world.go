@@ -40,9 +40,9 @@ func (e *Engine) Begin(t *testing.T, story string) *World {
 	}
 	w := &World{T: t, API: api, Story: story, Cluster: "integration-" + story, Root: root}
 	w.lock()
-	if w.Dir, err = os.MkdirTemp("", "nstance-"); err == nil {
-		err = os.Chmod(w.Dir, 0o755) // for the users that containers run as
-	}
+	// Known by the story, so that a run that was killed leaves it to the next one.
+	w.Dir = filepath.Join(os.TempDir(), fmt.Sprintf("nstance-%s-%d", story, os.Getuid()))
+	err = errors.Join(os.RemoveAll(w.Dir), os.Mkdir(w.Dir, 0o755), os.Chmod(w.Dir, 0o755)) // for the users that containers run as
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +101,13 @@ func (w *World) Held(story string) error {
 
 // hold takes a story's lock, until the file is closed.
 func hold(story string) (*os.File, error) {
-	path := filepath.Join(os.TempDir(), "nstance-integration-"+story+".lock")
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o644)
+	// One place for all users of this machine, whatever TMPDIR says: they have one engine.
+	// Where a file in it is another user's, the kernel may refuse O_CREATE.
+	path := "/tmp/nstance-integration-" + story + ".lock"
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		file, err = os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o644)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("hold the story %q: %w", story, err)
 	}
