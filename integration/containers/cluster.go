@@ -5,13 +5,11 @@ package containers
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/testcontainers/testcontainers-go"
-	tcexec "github.com/testcontainers/testcontainers-go/exec"
 	"github.com/testcontainers/testcontainers-go/modules/k3s"
 	"github.com/testcontainers/testcontainers-go/wait"
 )
@@ -48,17 +46,4 @@ func (w *World) Kubernetes(name string, at At, registry, mirror string) *Kuberne
 // Load gives the cluster's own node images that the engine has.
 func (k *Kubernetes) Load(ctx context.Context, images ...string) error {
 	return k.wrap("load images into", k.made.LoadImages(ctx, images...))
-}
-
-// Read runs a command in the container of the cluster, and returns what it printed.
-func (k *Kubernetes) Read(ctx context.Context, command ...string) (string, error) {
-	code, out, err := k.made.Exec(ctx, command, tcexec.Multiplexed())
-	if err != nil {
-		return "", k.wrap("run "+command[0]+" in", err)
-	}
-	text, err := io.ReadAll(out)
-	if err == nil && code != 0 {
-		err = fmt.Errorf("exit code %d: %s", code, text)
-	}
-	return string(text), k.wrap("run "+command[0]+" in", err)
 }

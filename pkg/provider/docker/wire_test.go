@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -87,16 +86,7 @@ func serveWire(t testing.TB, answers map[string]answer) (host string, w *wire) {
 
 func openHost(t testing.TB, host string) *docker.Provider {
 	t.Helper()
-	cfg, err := docker.Default(wireScope(), slog.New(slog.DiscardHandler)).WithOptions(map[string]any{"host": host, "image": "agent:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := docker.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return p
+	return openOptions(t, map[string]any{"host": host, "image": "agent:1"})
 }
 
 func wireScope() provider.Scope { return provider.Scope{ClusterID: "c", Shard: "s"} }
