@@ -13,8 +13,8 @@ import (
 )
 
 func (a *app) cluster() *cobra.Command {
-	cmd := branch(&cobra.Command{Use: "cluster", Short: "The cluster itself: nonces, identities and secrets, straight from its storage"},
-		a.clusterNonce(), a.clusterRegisterOperator(), a.clusterSecret())
+	cmd := branch(&cobra.Command{Use: "cluster", Short: "The cluster itself: nonces, identities, secrets and configs, straight from its storage"},
+		a.clusterNonce(), a.clusterRegisterOperator(), a.clusterSecret(), a.clusterConfig())
 	f := cmd.PersistentFlags()
 	f.StringVar(&a.storage.Provider, "storage-provider", a.preset("STORAGE_PROVIDER", "s3"), "s3 or dir")
 	f.StringVar(&a.storage.Bucket, "storage-bucket", a.preset("STORAGE_BUCKET", ""), "bucket, or a directory for dir")
@@ -27,9 +27,16 @@ func (a *app) cluster() *cobra.Command {
 	return cmd
 }
 
-func (a *app) openCluster(ctx context.Context) (*admin.Cluster, error) {
+func (a *app) needBucket() error {
 	if a.storage.Bucket == "" {
-		return nil, usagef("--storage-bucket: is empty: want the cluster's bucket")
+		return usagef("--storage-bucket: is empty: want the cluster's bucket")
+	}
+	return nil
+}
+
+func (a *app) openCluster(ctx context.Context) (*admin.Cluster, error) {
+	if err := a.needBucket(); err != nil {
+		return nil, err
 	}
 	return admin.OpenCluster(ctx, a.storage, a.env.Getenv, a.env.Now, a.env.Random)
 }

@@ -3,12 +3,10 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/nstance/nstance/pkg/admin"
-	shardconfig "github.com/nstance/nstance/pkg/config"
 	"github.com/spf13/cobra"
 )
 
@@ -41,12 +39,8 @@ func (a *app) configStatus() *cobra.Command {
 func (a *app) configValidate() *cobra.Command {
 	cmd := &cobra.Command{Use: "validate FILE", Short: "Check a config file as a server would, without one", Args: cobra.ExactArgs(1)}
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
-		body, err := os.ReadFile(args[0])
-		if err != nil {
-			return usagef("read config: %w", err)
-		}
-		if _, err := shardconfig.Parse(body); err != nil {
-			return fmt.Errorf("%s is not valid:\n%w", args[0], err)
+		if _, err := readConfig(args[0]); err != nil {
+			return err
 		}
 		return a.done(cmd.OutOrStdout(), args[0]+" is valid", map[string]any{"file": args[0], "valid": true})
 	})
