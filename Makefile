@@ -10,7 +10,9 @@ export CGO_ENABLED ?= 0
 BINARIES := nstance-server nstance-agent nstance-admin nstance-operator
 DEV_BINARIES := dev dev-s3
 VERSION := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+# The flags of .ko.yaml: a binary is the same in an image and in bin/ (docs/reproduce.md).
+LDFLAGS := -s -w -buildid= -X main.version=$(VERSION)
+BUILD := $(GO) build -trimpath -buildvcs=false
 
 BUF := $(GO) tool -modfile=.ci/tools/buf.mod buf
 CONTROLLER_GEN := $(GO) tool -modfile=.ci/tools/controller-gen.mod controller-gen
@@ -46,13 +48,13 @@ $(BINARIES): %: bin/%
 # A module of its own: what it needs of Kubernetes is not the product's.
 .PHONY: dev-k8s
 dev-k8s: ## Build bin/dev-k8s, a Kubernetes API server on files (it needs make testplane too)
-	cd cmd/dev-k8s && $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/dev-k8s .
+	cd cmd/dev-k8s && $(BUILD) -ldflags '-s -w -buildid=' -o ../../bin/dev-k8s .
 
 # Go knows best what is out of date.
 .PHONY: always
 always:
 bin/%: always
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
+	$(BUILD) -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
 
 .PHONY: quick
 quick: ## Run the tests without simulation and race detector, the packages that you changed first
@@ -211,10 +213,8 @@ ci: ## What continuous integration runs
 # Where Kubernetes is wanted: an API server of the stack's own, or any cluster.
 KUBERNETES := --kubernetes $(if $(DEV_KUBECONFIG),--kubeconfig $(DEV_KUBECONFIG))
 
-# Only what a change touches is to differ: not the version, and not the state of the
-# clone, which Go would write into every binary.
+# Only what a change touches is to differ, and that is not the version.
 ifdef WATCH
-export GOFLAGS := $(GOFLAGS) -buildvcs=false
 WATCHING := --watch 'make --no-print-directory build VERSION=$(VERSION)'
 endif
 

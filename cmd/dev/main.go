@@ -41,6 +41,8 @@ func command() *cobra.Command {
 	root.PersistentFlags().BoolVar(&f.Kubernetes, "kubernetes", false,
 		"run nstance-operator too, with an API server and Cluster API unless --kubeconfig names a cluster")
 	root.PersistentFlags().StringVar(&f.Repository, "repository", ".", "folder of the repository, for the control plane and the manifests")
+	root.PersistentFlags().StringVar(&f.Plane, "plane", "",
+		"folder of a control plane that is built already, with dev-k8s among the binaries (default: the repository's is built)")
 	root.PersistentFlags().StringVar(&f.Watch, "watch", "",
 		"a shell command that builds the binaries, run in the repository when a file there changes; what changed is started again")
 	root.PersistentFlags().BoolVar(&f.Standby, "standby", os.Getenv("DEV_STANDBY") == "1", "add a hot standby to dev-1 (DEV_STANDBY=1)")

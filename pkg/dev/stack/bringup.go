@@ -128,17 +128,22 @@ The development stack is up: every group is at size (agents: %s).
   shard dev-1      http://127.0.0.1:8990/health
   shard dev-2      http://127.0.0.1:9000/health
 Try:
-  . %s && bin/nstance-admin group list
-`, s.cfg.Provider, storeAddr, bucket, s.envFile())
+  . %s && %s group list
+`, s.cfg.Provider, storeAddr, bucket, s.envFile(), fromHere(filepath.Join(s.cfg.Bin, "nstance-admin")))
 }
 
 // envFile is dev.env, as a shell here reaches it.
-func (s *Stack) envFile() string {
-	env := filepath.Join(s.cfg.Temp, "dev.env")
-	if wd, err := os.Getwd(); err == nil {
-		if rel, err := filepath.Rel(wd, env); err == nil {
-			return rel
-		}
+func (s *Stack) envFile() string { return fromHere(filepath.Join(s.cfg.Temp, "dev.env")) }
+
+// fromHere is the path that a shell here would use: what lies elsewhere keeps its own.
+func fromHere(path string) string {
+	wd, err := os.Getwd()
+	if err != nil {
+		return path
 	}
-	return env
+	rel, err := filepath.Rel(wd, path)
+	if err != nil || !filepath.IsLocal(rel) {
+		return path
+	}
+	return rel
 }

@@ -25,16 +25,17 @@ type Flags struct {
 	Kubeconfig string
 	Kubernetes bool   // the operator runs too, on an API server of the stack's own unless Kubeconfig names another
 	Repository string // whose control plane and manifests are used
+	Plane      string // folder of a control plane that is built already; empty: Repository's is built
 	Watch      string // builds what changed in Repository; empty: nothing is watched
 }
 
 func (f Flags) config(ctx context.Context, out io.Writer) (Config, error) {
 	cfg := Config{
 		Bin: f.Bin, Examples: f.Examples, Temp: f.Temp, Provider: f.Provider, Standby: f.Standby, Life: f.Life,
-		Kubeconfig: f.Kubeconfig, Kubernetes: f.Kubernetes, Repository: f.Repository, Watch: f.Watch,
+		Kubeconfig: f.Kubeconfig, Kubernetes: f.Kubernetes, Repository: f.Repository, Plane: f.Plane, Watch: f.Watch,
 		Out: out, Logger: slog.New(slog.NewTextHandler(out, nil)),
 	}
-	for _, p := range []*string{&cfg.Bin, &cfg.Examples, &cfg.Temp, &cfg.Kubeconfig, &cfg.Repository} {
+	for _, p := range []*string{&cfg.Bin, &cfg.Examples, &cfg.Temp, &cfg.Kubeconfig, &cfg.Repository, &cfg.Plane} {
 		if *p == "" {
 			continue
 		}

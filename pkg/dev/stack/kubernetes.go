@@ -1,13 +1,10 @@
 package stack
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -77,11 +74,11 @@ func (s *Stack) kubeSummary() string {
 		where = fmt.Sprintf("https://%s, its objects as files in %s", kubeAddr, filepath.Join(s.cfg.Temp, "dev-k8s"))
 	}
 	return fmt.Sprintf(`
-Kubernetes is up: %s.
+Kubernetes is up: %[1]s.
 Try:
-  . %s && bin/kubectl -n %s get cluster,machinepool,machines
-  bin/kubectl -n %s scale machinepool web --replicas=5
-`, where, s.envFile(), kube.Namespace, kube.Namespace)
+  . %[2]s && %[3]s -n %[4]s get cluster,machinepool,machines
+  %[3]s -n %[4]s scale machinepool web --replicas=5
+`, where, s.envFile(), fromHere(s.cfg.kubectl()), kube.Namespace)
 }
 
 // ownCluster reports whether the stack has an API server of its own.
@@ -110,11 +107,11 @@ func kubeSpecs(cfg Config) []Spec {
 			Name: "k8s", Path: filepath.Join(cfg.Bin, "dev-k8s"), Health: "https://" + kubeAddr + "/readyz",
 			Args: []string{
 				"--addr", kubeAddr, "--root", filepath.Join(cfg.Temp, "dev-k8s"), "--kubeconfig", cfg.Kubeconfig,
-				"--logs", filepath.Join(cfg.Temp, "logs"), "--plane", filepath.Join(cfg.Bin, "plane"),
+				"--logs", filepath.Join(cfg.Temp, "logs"), "--plane", cfg.plane(),
 			},
 		},
 		{
-			Name: "capi", Path: filepath.Join(cfg.Bin, "capi-core"), Health: "http://" + coreHealth + "/readyz",
+			Name: "capi", Path: filepath.Join(cfg.plane(), "capi-core"), Health: "http://" + coreHealth + "/readyz",
 			Args: []string{
 				"--kubeconfig", cfg.Kubeconfig, "--health-addr", coreHealth, "--diagnostics-address=0", "--insecure-diagnostics=true",
 				fmt.Sprintf("--webhook-port=%d", webhookPort), "--webhook-cert-dir", cfg.webhookCertificates(),
@@ -125,71 +122,6 @@ func kubeSpecs(cfg Config) []Spec {
 }
 
 func (c Config) webhookCertificates() string { return filepath.Join(c.Temp, "operator", "webhooks") }
-
-// buildPlane has the programs of the control plane built, if they are not yet, and puts
-// links to them beside our own.
-func (s *Stack) buildPlane(ctx context.Context) error {
-	if !s.cfg.ownCluster() {
-		return nil
-	}
-	folder, err := s.tool(ctx, filepath.Join(s.cfg.Repository, ".ci", "plane"))
-	if err != nil {
-		return fmt.Errorf("build the control plane: %w", err)
-	}
-	if err := s.buildDevK8s(ctx); err != nil {
-		return err
-	}
-	for name, to := range map[string]string{
-		"plane": folder, "kubectl": filepath.Join(folder, "kubectl"), "capi-core": filepath.Join(folder, "capi-core"),
-	} {
-		link := filepath.Join(s.cfg.Bin, name)
-		if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
-			return err
-		}
-		if err := os.Symlink(to, link); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Stack) buildDevK8s(ctx context.Context) error {
-	if _, err := s.tool(ctx, "make", "--no-print-directory", "-C", s.cfg.Repository, "dev-k8s"); err != nil {
-		return fmt.Errorf("build dev-k8s: %w", err)
-	}
-	return nil
-}
-
-// tool runs a program to its end, shows what it says of its work, and returns what it
-// answers.
-func (s *Stack) tool(ctx context.Context, name string, args ...string) (answer string, err error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = s.cfg.Repository
-	said, err := cmd.StderrPipe()
-	if err != nil {
-		return "", err
-	}
-	var out strings.Builder
-	cmd.Stdout = &out
-	if err := cmd.Start(); err != nil {
-		return "", err
-	}
-	last := s.repeat(said)
-	if err := cmd.Wait(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", filepath.Base(name), err, last)
-	}
-	return strings.TrimSpace(out.String()), nil
-}
-
-// repeat shows lines, and returns the last of them.
-func (s *Stack) repeat(from io.Reader) (last string) {
-	lines := bufio.NewScanner(from)
-	for lines.Scan() {
-		last = lines.Text()
-		fmt.Fprintf(s.cfg.Out, "%-8s | %s\n", "build", last)
-	}
-	return last
-}
 
 // bringUpKubernetes starts it all in order, and returns when there is a ready node for
 // each instance. built tells when the programs are there.
@@ -247,7 +179,7 @@ func (s *Stack) install(ctx context.Context) error {
 		Nonce: func(ctx context.Context) ([]byte, error) { return s.admin(ctx, "cluster", "nonce") },
 	}
 	if s.cfg.ownCluster() {
-		c.ClusterAPI = filepath.Join(s.cfg.Bin, "plane", "capi")
+		c.ClusterAPI = filepath.Join(s.cfg.plane(), "capi")
 	}
 	return kube.Install(ctx, c)
 }

@@ -39,6 +39,10 @@ type Config struct {
 	// API server, and Cluster API's core.
 	Kubernetes bool
 	Repository string // whose control plane and manifests are used
+	// Plane is the folder of a control plane that is built already, with dev-k8s in Bin:
+	// nothing is built, and nothing is written beside the binaries. Empty: Repository's is
+	// built.
+	Plane string
 	// Watch is a shell command that builds the binaries, to be run in Repository when a
 	// file there has changed; empty: nothing is watched.
 	Watch  string

@@ -102,7 +102,8 @@ func (f Flags) detach(ctx context.Context, cfg Config, logFile string) (*exec.Cm
 	// It outlives this command.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, "run", "--bin", cfg.Bin, "--examples", cfg.Examples, "--temp", cfg.Temp,
 		"--provider", cfg.Provider, fmt.Sprintf("--standby=%t", cfg.Standby), "--client-certificate-life", cfg.Life.String(),
-		"--kubeconfig", cfg.Kubeconfig, fmt.Sprintf("--kubernetes=%t", cfg.Kubernetes), "--repository", cfg.Repository, "--watch", cfg.Watch)
+		"--kubeconfig", cfg.Kubeconfig, fmt.Sprintf("--kubernetes=%t", cfg.Kubernetes), "--repository", cfg.Repository, "--plane", cfg.Plane,
+		"--watch", cfg.Watch)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
