@@ -11,8 +11,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,7 +19,6 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -35,11 +32,6 @@ import (
 
 // SBOM is the type of statement that an SBOM is attested with.
 const SBOM = "https://spdx.dev/Document"
-
-// Handler is an empty registry, with the referrers API or without.
-func Handler(referrers bool) http.Handler {
-	return registry.New(registry.WithReferrersSupport(referrers), registry.Logger(log.New(io.Discard, "", 0)))
-}
 
 // Serve serves a registry until the test ends, and returns its host and port.
 func Serve(t testing.TB, handler http.Handler) (host string) {
