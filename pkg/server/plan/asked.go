@@ -13,5 +13,3 @@ func (d *decision) dropAsked(i *Instance) bool {
 	d.drop(i, ReasonReplaceAsked)
 	return true
 }
-
-func asked(m *member) bool { return m.RemovalAskedAt != nil }

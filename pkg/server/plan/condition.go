@@ -27,8 +27,8 @@ func ConditionOf(i *Instance, s Settings, takeover, now time.Time) Condition {
 	if !i.Phase.Active() {
 		return Condition{}
 	}
-	silentAt := silentAt(i, s, takeover)
-	shutAt := shutDownAt(i, s)
+	silentAt := silentAt(i, &s, takeover)
+	shutAt := shutDownAt(i, &s)
 	switch {
 	case i.VM == VMDown:
 		return Condition{Reason: ReasonVMDown, Lost: true}
@@ -54,7 +54,7 @@ func unmade(i *Instance) bool {
 // shutDownAt is when the grace of an agent that said goodbye is over, zero if
 // it did not. Nobody stands in for an on-demand instance, so its machine is
 // left to its owner as long as it runs.
-func shutDownAt(i *Instance, s Settings) time.Time {
+func shutDownAt(i *Instance, s *Settings) time.Time {
 	at := i.Health.ShuttingDownAt
 	if at.IsZero() || i.OnDemand {
 		return time.Time{}
@@ -67,7 +67,7 @@ func shutDownAt(i *Instance, s Settings) time.Time {
 // never. Before the first report the registration counts too. An agent that reports
 // more rarely than is configured now, since it was started with another
 // configuration, is given its own pace.
-func silentAt(i *Instance, s Settings, takeover time.Time) time.Time {
+func silentAt(i *Instance, s *Settings, takeover time.Time) time.Time {
 	if i.Phase != fleet.Running || s.ReportInterval <= 0 || s.MissedReports <= 0 {
 		return time.Time{}
 	}

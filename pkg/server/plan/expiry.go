@@ -1,17 +1,13 @@
 package plan
 
-import (
-	"time"
-
-	"github.com/nstance/nstance/pkg/fleet"
-)
+import "time"
 
 // oldestAged returns the oldest running member if it has the age. Age is the id's.
 func (d *decision) oldestAged(age time.Duration) *member {
 	if age <= 0 {
 		return nil
 	}
-	m := d.oldest(running)
+	m := d.oldest(func(m *member) bool { return m.running })
 	if m == nil || !d.aged(m, age) {
 		return nil
 	}
@@ -22,5 +18,3 @@ func (d *decision) oldestAged(age time.Duration) *member {
 func (d *decision) aged(m *member, age time.Duration) bool {
 	return age > 0 && d.due(m.ID.Time().Add(age))
 }
-
-func running(m *member) bool { return m.Phase == fleet.Running }

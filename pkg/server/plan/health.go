@@ -15,16 +15,15 @@ func (d *decision) doom(i *Instance, c Condition) string {
 	return ""
 }
 
-// assess weighs an instance that fills a place of the group.
-func (d *decision) assess(i *Instance, c Condition, going bool) member {
-	m := member{Instance: i, going: going, unhealthy: c.Reason != ""}
-	if going {
-		d.going++
-	}
-	if m.unhealthy {
-		d.unhealthy++
-	}
-	h := &i.Health
-	m.ready = i.Phase == fleet.Running && !m.unhealthy && h.Connected && !h.LastReportAt.IsZero() && h.ShuttingDownAt.IsZero()
-	return m
+// assess weighs a member in its place. Returned by value, which for so many fields goes by
+// memory, it made a decision a fifth slower.
+func (t *tally) assess(m *member, unhealthy, going bool) {
+	m.unhealthy, m.going = unhealthy, going
+	t.unhealthy += one(unhealthy)
+	t.going += one(going)
+	m.running = m.Phase == fleet.Running
+	m.asked = m.RemovalAskedAt != nil
+	m.outdated = m.Hashes.Outdated(t.view.Group.Hashes)
+	h := &m.Health
+	m.ready = m.running && !m.unhealthy && h.Connected && !h.LastReportAt.IsZero() && h.ShuttingDownAt.IsZero()
 }

@@ -70,7 +70,20 @@ func (d *decision) active(i *Instance) {
 	}
 	d.present++
 	gone := d.giveUp(i) || d.dropAsked(i)
-	d.live = append(d.live, d.assess(i, c, gone || i.Busy))
+	d.assess(d.keep(i), c.Reason != "", gone || i.Busy)
+}
+
+// keep adds one to the members. Whether they come in order is seen here, where the ids
+// are at hand: another walk over all of them would cost more than the comparisons.
+func (t *tally) keep(i *Instance) *member {
+	n := len(t.live)
+	if n > 0 && !t.unordered {
+		t.unordered = compareAge(t.live[n-1].ID, i.ID) > 0
+	}
+	t.live = append(t.live, member{})
+	m := &t.live[n]
+	m.Instance = i
+	return m
 }
 
 // decision is one decision in the making.
@@ -93,6 +106,7 @@ type tally struct {
 	onTrial int // by the group's pace
 
 	live      []member // managed, pending or running, not doomed; oldest first
+	unordered bool     // live is not in order yet
 	going     int      // of live: on their way out, or busy and perhaps so
 	unhealthy int      // of live
 	stale     int      // of live, and not going
@@ -112,9 +126,14 @@ type tally struct {
 	creates int
 }
 
-// member is an instance that fills a place of the group.
+// member is an instance that fills a place of the group. The rules about the group as a
+// whole walk over all members again and again, and those of a large group don't fit into
+// the CPU's caches with their instances: so what these walks ask of each is kept here.
 type member struct {
 	*Instance
+	running   bool // otherwise pending
+	asked     bool // somebody asked that it goes
+	outdated  bool // made from another definition than the group has now
 	unhealthy bool // running without a sign of life for too long
 	ready     bool // running, connected, heard of since takeover
 	going     bool // has its action already, or is busy with one
@@ -175,9 +194,8 @@ func (d *decision) due(t time.Time) bool {
 }
 
 func (t *tally) sortByAge() {
-	byAge := func(a, b member) int { return compareAge(a.ID, b.ID) }
-	if !slices.IsSortedFunc(t.live, byAge) {
-		slices.SortFunc(t.live, byAge)
+	if t.unordered {
+		slices.SortFunc(t.live, func(a, b member) int { return compareAge(a.ID, b.ID) })
 	}
 }
 
@@ -187,7 +205,10 @@ func compareAge(a, b fleet.InstanceID) int {
 	if len(a) < kind || len(b) < kind {
 		return strings.Compare(string(a), string(b))
 	}
-	return cmp.Or(strings.Compare(string(a[kind:]), string(b[kind:])), strings.Compare(string(a[:kind]), string(b[:kind])))
+	if c := strings.Compare(string(a[kind:]), string(b[kind:])); c != 0 {
+		return c // almost always, which spares the other comparison
+	}
+	return strings.Compare(string(a[:kind]), string(b[:kind]))
 }
 
 func (d *decision) result() []Action {

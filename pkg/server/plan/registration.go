@@ -46,7 +46,7 @@ func (t *tally) registerBy(i *Instance) time.Time {
 func (d *decision) resume() {
 	for n := range d.live {
 		m := &d.live[n]
-		if m.going || !unmade(m.Instance) {
+		if m.running || m.going || !unmade(m.Instance) {
 			continue
 		}
 		due := m.RetryAt

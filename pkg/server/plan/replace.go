@@ -13,7 +13,7 @@ func (d *decision) chooseReplaced() {
 		return
 	}
 	d.markStale()
-	if m := d.oldest(func(m *member) bool { return asked(m) && running(m) }); m != nil {
+	if m := d.oldest(func(m *member) bool { return m.asked && m.running }); m != nil {
 		d.replaced, d.replacedReason = d.urgent(m), ReasonReplaceAsked
 		return
 	}

@@ -1,7 +1,5 @@
 package plan
 
-import "github.com/nstance/nstance/pkg/fleet"
-
 // scaleDown removes what exceeds the size: after those that were asked to leave
 // (they are doomed, and not counted here) those that were asked to be replaced,
 // the unhealthy ones, those that never came up, then the oldest. An instance
@@ -12,9 +10,9 @@ func (d *decision) scaleDown() {
 		reason = ReasonGroupRemoved
 	}
 	for _, class := range []func(*member) bool{
-		asked,
+		func(m *member) bool { return m.asked },
 		func(m *member) bool { return m.unhealthy },
-		func(m *member) bool { return m.Phase == fleet.Pending },
+		func(m *member) bool { return !m.running },
 		func(*member) bool { return true },
 	} {
 		for n := 0; n < len(d.live) && len(d.live)-d.going > d.size+d.kept(); n++ {

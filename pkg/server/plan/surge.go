@@ -16,11 +16,11 @@ func (d *decision) markStale() {
 	old := age > 0
 	for n := range d.live {
 		m := &d.live[n]
-		if !running(m) || m.going {
+		if !m.running || m.going {
 			continue
 		}
 		old = old && d.aged(m, age)
-		if old || m.Hashes.Outdated(d.view.Group.Hashes) {
+		if old || m.outdated {
 			m.stale = true
 			d.stale++
 		}

@@ -65,6 +65,6 @@ func (t *tally) content() bool {
 		return false
 	}
 	return !slices.ContainsFunc(t.live, func(m member) bool {
-		return m.Phase != fleet.Running || m.unhealthy || !Settled(&m.Instance.Instance, t.view.Settings, t.view.Now)
+		return !m.running || m.unhealthy || !Settled(&m.Instance.Instance, t.view.Settings, t.view.Now)
 	})
 }
