@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) cluster() *cobra.Command {
-	cmd := branch(&cobra.Command{Use: "cluster", Short: "The cluster itself: nonces, identities, secrets and configs, straight from its storage"},
+	cmd := branch(&cobra.Command{Use: "cluster", Short: "The cluster itself: nonces, identities, secrets, configs, straight from storage"},
 		a.clusterNonce(), a.clusterRegisterOperator(), a.clusterSecret(), a.clusterConfig())
 	f := cmd.PersistentFlags()
 	f.StringVar(&a.storage.Provider, "storage-provider", a.preset("STORAGE_PROVIDER", "s3"), "s3 or dir")
