@@ -9,7 +9,7 @@ export CGO_ENABLED ?= 0
 
 BINARIES := nstance-server nstance-agent nstance-admin nstance-operator
 DEV_BINARIES := dev dev-s3
-VERSION := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo dev)
+VERSION := $(shell git describe --tags --match='v[0-9]*' --always --abbrev=12 --dirty 2>/dev/null || echo dev)
 # The flags of .ko.yaml: a binary is the same in an image and in bin/ (docs/reproduce.md).
 LDFLAGS := -s -w -buildid= -X main.version=$(VERSION)
 BUILD := $(GO) build -trimpath -buildvcs=false
@@ -114,6 +114,10 @@ manifests: ## Regenerate the schemas of the Kubernetes kinds, the operator's rig
 	$(KUSTOMIZE) build config/crd -o charts/nstance-operator/files/crds.yaml
 	cp config/rbac/role.yaml config/rbac/workload.yaml charts/nstance-operator/files/
 
+.PHONY: nix-hashes
+nix-hashes: ## Compute the hashes by which the flake knows what it downloads (Nix itself is not needed)
+	$(GO) run ./nix/hashes
+
 .PHONY: testplane
 testplane: ## Build a real Kubernetes control plane for tests, once (about 10 minutes, 600 MB under ~/.cache)
 	@.ci/plane
@@ -123,6 +127,7 @@ verify: generate manifests ## Regenerate, tidy and format; fail if that changes 
 	@.ci/proto
 	$(GO) mod tidy
 	cd cmd/dev-k8s && $(GO) mod tidy
+	@$(MAKE) --no-print-directory nix-hashes
 	gofmt -w $$(git ls-files '*.go' | grep -v '\.pb\.go$$')
 	@.ci/clean-tree
 

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -99,7 +100,13 @@ func buildElsewhere(t *testing.T, programs, umask string, environment ...string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent := inspect(t, work, built)["nstance-agent for amd64"]
+	agents := inspect(t, work, built)
+	run(clone, nil, `GOTOOLCHAIN=$(sed -n 's/.*GOTOOLCHAIN=//p' .ko.yaml) make --silent nstance-agent`)
+	by, err := os.ReadFile(filepath.Join(clone, "bin", "nstance-agent"))
+	if err != nil || !bytes.Equal(by, agents["nstance-agent for "+runtime.GOARCH]) {
+		t.Errorf("the agent of `make nstance-agent` is not the one in the image (%v)", err)
+	}
+	agent := agents["nstance-agent for amd64"]
 	folder = filepath.Join(folder, "dist")
 	run(clone, environment, `exec "$@"`, command, "dist", "--work="+work, "--folder="+folder, "--programs=nstance-agent")
 	return elsewhere{built, sums(t, folder, agent)}
