@@ -191,6 +191,10 @@ chart-check: testplane ## Lint the operator's chart, compare what it renders, in
 e2e-images: ## Build an image twice, and attack its signatures
 	$(GO) test -tags integration -count=1 -timeout 20m -v ./integration/images
 
+.PHONY: nix-check
+nix-check: ## Evaluate and build the flake and run what it has, with this machine's Nix and a stub of nixpkgs
+	@.ci/nix $(GO) test -tags integration -count=1 -timeout 30m -v ./integration/nix
+
 # The images that no registry in reach may have, by the names of their recipes in
 # .ci/stand-ins. One that NAME_IMAGE= names is not built.
 STAND_INS := $(notdir $(wildcard .ci/stand-ins/*))
