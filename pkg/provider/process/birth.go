@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -33,11 +34,37 @@ func parseBirth(data string) (birth, bool) {
 	return birth{pid: pid, start: start}, ok
 }
 
-// alive reports whether the process is still there. One of which the system
-// tells nothing is not.
+// errNoProcess is startOf's for a pid that nothing has, or a dead process that waits to be
+// reaped. Any other error says nothing of the process.
+var errNoProcess = errors.New("no such process")
+
+// alive reports whether the process may still be there. Where the system won't tell, as
+// with no file descriptors left, it may: what is taken for dead loses its records.
 func (b birth) alive() bool {
-	start, ok := startOf(b.pid)
-	return ok && start == b.start
+	there, err := b.there()
+	return there || err != nil
+}
+
+// there reports whether the process is still there. The error is of a system that won't
+// tell.
+func (b birth) there() (bool, error) {
+	start, err := startOf(b.pid)
+	switch {
+	case errors.Is(err, errNoProcess):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look at process %d: %w", b.pid, err)
+	default:
+		return start == b.start, nil
+	}
+}
+
+// checkSystem reports why processes can't be told apart here; nil when they can.
+func checkSystem() error {
+	if _, err := startOf(os.Getpid()); err != nil {
+		return fmt.Errorf("processes can't be told apart here: %w (under systemd: want ProcSubset=all)", err)
+	}
+	return nil
 }
 
 // signal sends sig if the process is still there. The handle is taken before the
@@ -48,8 +75,8 @@ func (b birth) signal(sig syscall.Signal) error {
 		return err
 	}
 	defer func() { _ = p.Release() }() // a handle, not the process
-	if !b.alive() {
-		return nil
+	if there, err := b.there(); !there {
+		return err
 	}
 	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, syscall.ESRCH) {
 		return err
@@ -59,8 +86,8 @@ func (b birth) signal(sig syscall.Signal) error {
 
 // kill ends the process and what it started in its own session's group.
 func (b birth) kill() error {
-	if !b.alive() {
-		return nil
+	if there, err := b.there(); !there {
+		return err
 	}
 	if err := syscall.Kill(-b.pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -23,14 +24,19 @@ func parseStart(text string) (string, bool) {
 
 const zombie = 5 // SZOMB of sys/proc.h
 
-// startOf returns the start of the process that has a pid now; ok is false when
-// there is none, or a dead one that waits to be reaped.
-func startOf(pid int) (start string, ok bool) {
+// startOf returns the start of the process that has a pid now, or errNoProcess.
+func startOf(pid int) (start string, err error) {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
-	if err != nil || int(info.Proc.P_pid) != pid || info.Proc.P_stat == zombie {
-		return "", false
+	switch {
+	case errors.Is(unix.Kill(pid, 0), unix.ESRCH): // of which sysctl says something else
+		return "", errNoProcess
+	case err != nil:
+		return "", err
+	case int(info.Proc.P_pid) != pid || info.Proc.P_stat == zombie:
+		return "", errNoProcess
+	default:
+		return strconv.FormatInt(int64(info.Proc.P_starttime.Sec), 10), nil
 	}
-	return strconv.FormatInt(int64(info.Proc.P_starttime.Sec), 10), true
 }
 
 // awaitExit returns once the process has ended, or with ctx's error.

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -45,22 +46,29 @@ func parseStat(stat string) (state, ticks string, ok bool) {
 	return fields[0], fields[19], true
 }
 
-// startOf returns the start of the process that has a pid now; ok is false when
-// there is none, or a dead one that waits to be reaped.
-func startOf(pid int) (start string, ok bool) {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return "", false
-	}
+// startOf returns the start of the process that has a pid now, or errNoProcess.
+func startOf(pid int) (start string, err error) {
 	boot, err := os.ReadFile(bootFile)
 	if err != nil {
-		return "", false
+		return "", err
+	}
+	path := "/proc/" + strconv.Itoa(pid) + "/stat"
+	stat, err := os.ReadFile(path)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
+		return "", errNoProcess
+	}
+	if err != nil {
+		return "", err
 	}
 	state, ticks, ok := parseStat(string(stat))
-	if !ok || state == "Z" || state == "X" {
-		return "", false
+	switch {
+	case !ok:
+		return "", fmt.Errorf("%s: %.200q is no such line", path, stat)
+	case state == "Z" || state == "X":
+		return "", errNoProcess
+	default:
+		return strings.TrimSpace(string(boot)) + "/" + ticks, nil
 	}
-	return strings.TrimSpace(string(boot)) + "/" + ticks, true
 }
 
 // awaitExit returns once the process has ended, at once when it has already; or

@@ -179,6 +179,9 @@ func New(cfg Config) (*Provider, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configure the process provider: %w", err)
 	}
+	if err := checkSystem(); err != nil {
+		return nil, fmt.Errorf("open the process provider: %w", err)
+	}
 	root, err := filepath.Abs(filepath.Join(cfg.Dir, cfg.Scope.Shard))
 	if err != nil {
 		return nil, fmt.Errorf("open the process provider's folder: %w", err)

@@ -1,0 +1,44 @@
+package process_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/process"
+)
+
+// hiddenVar tells the test below that it sees no more of /proc than processes.
+const hiddenVar = "TEST_HIDDEN_PROC"
+
+// TestHiddenProc: where the system does not say enough to tell a process from another of the
+// same pid, nothing is begun, and what runs is not taken for dead.
+func TestHiddenProc(t *testing.T) {
+	if dir := os.Getenv(hiddenVar); dir != "" {
+		c := (&world{dir}).config(t, scope)
+		if _, err := process.New(c); err == nil || !strings.Contains(err.Error(), "boot_id") || !strings.Contains(err.Error(), "ProcSubset=all") {
+			t.Errorf("opened, or for another reason not: %v", err)
+		}
+		return
+	}
+	w := newWorld(t)
+	p := open(t, w.config(t, scope))
+	vm := create(t, p, spec(1))
+	// What systemd does for ProcSubset=pid.
+	hide := `mount -t proc -o subset=pid proc /proc && exec "$@"`
+	hidden := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", hide, "sh",
+		os.Args[0], "-test.run=^TestHiddenProc$", "-test.v")
+	hidden.Env = append(os.Environ(), hiddenVar+"="+w.dir)
+	out, err := hidden.CombinedOutput()
+	if !strings.Contains(string(out), "=== RUN") {
+		t.Skipf("/proc can't be hidden here: %v: %s", err, out)
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if got := state(t, p, vm.Ref()); got != provider.StateRunning {
+		t.Errorf("what ran is %s now", got)
+	}
+}
