@@ -18,7 +18,9 @@ BUF := $(GO) tool -modfile=.ci/tools/buf.mod buf
 CONTROLLER_GEN := $(GO) tool -modfile=.ci/tools/controller-gen.mod controller-gen
 KUSTOMIZE := $(GO) tool -modfile=.ci/tools/kustomize.mod kustomize
 ACTIONLINT := $(GO) tool -modfile=.ci/tools/actionlint.mod actionlint
-LINT := $(GO) tool -modfile=.ci/tools/golangci-lint.mod golangci-lint
+# Somebody may be linting another clone on this machine.
+LINTER := golangci-lint run --allow-parallel-runners
+LINT := $(GO) tool -modfile=.ci/tools/golangci-lint.mod $(LINTER)
 
 # The race detector needs a C compiler on most platforms. Without one the tests
 # still run, and say what is missing.
@@ -134,8 +136,8 @@ verify: generate manifests ## Regenerate, tidy and format; fail if that changes 
 .PHONY: lint
 lint: ## Run go vet, golangci-lint, and actionlint for the hosted workflows
 	$(GO) vet -tags integration ./...
-	$(LINT) run --build-tags integration ./...
-	cd cmd/dev-k8s && $(GO) vet ./... && $(GO) tool -modfile=../../.ci/tools/golangci-lint.mod golangci-lint run ./...
+	$(LINT) --build-tags integration ./...
+	cd cmd/dev-k8s && $(GO) vet ./... && $(GO) tool -modfile=../../.ci/tools/golangci-lint.mod $(LINTER) ./...
 	$(ACTIONLINT)
 
 .PHONY: vulncheck
