@@ -1,0 +1,184 @@
+package awsfake
+
+import (
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxBody is how large a request may be, in bytes.
+const maxBody = 1 << 20
+
+// version is that of the API which this package speaks.
+const version = "2016-11-15"
+
+// params are the parameters of a call, flat as they came: Filter.1.Value.2.
+type params struct{ values map[string]string }
+
+// readForm reads the parameters of a request.
+func readForm(r *http.Request) (*params, error) {
+	if r.Method != http.MethodPost {
+		return nil, &Error{Code: "InvalidRequest", Status: http.StatusMethodNotAllowed, Message: "want POST, got " + r.Method}
+	}
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/x-www-form-urlencoded" {
+		return nil, bad("MalformedQueryString", "content type %.80q: want application/x-www-form-urlencoded", kind)
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		return nil, bad("MalformedQueryString", "the body ends early: %v", err)
+	}
+	if len(body) > maxBody {
+		return nil, &Error{Code: "RequestEntityTooLarge", Status: http.StatusRequestEntityTooLarge, Message: "the request is too large"}
+	}
+	return parseForm(string(body))
+}
+
+// parseForm reads the body of a request. No parameter may occur twice.
+func parseForm(body string) (*params, error) {
+	form, err := url.ParseQuery(body)
+	if err != nil {
+		return nil, bad("MalformedQueryString", "%v", err)
+	}
+	p := &params{values: make(map[string]string, len(form))}
+	for name, values := range form {
+		if len(values) != 1 {
+			return nil, bad("MalformedQueryString", "the parameter %.80s is there %d times", name, len(values))
+		}
+		p.values[name] = values[0]
+	}
+	if got := p.get("Version"); got != version {
+		return nil, bad("NoSuchVersion", "version %.80q: want %s", got, version)
+	}
+	return p, nil
+}
+
+// get returns a parameter, empty when it is missing.
+func (p *params) get(name string) string { return p.values[name] }
+
+func (p *params) has(name string) bool {
+	_, ok := p.values[name]
+	return ok
+}
+
+// any reports whether there is a parameter by this name or below it.
+func (p *params) any(name string) bool {
+	for have := range p.values {
+		if have == name || strings.HasPrefix(have, name+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// count returns how many elements a list has. Its indices begin at 1, without gaps.
+func (p *params) count(list string) (int, error) {
+	seen := map[int]bool{}
+	for name := range p.values {
+		rest, ok := strings.CutPrefix(name, list+".")
+		if !ok {
+			continue
+		}
+		index, _, _ := strings.Cut(rest, ".")
+		n, err := strconv.Atoi(index)
+		if err != nil || n < 1 || strconv.Itoa(n) != index {
+			return 0, bad("InvalidParameterValue", "%.80s is not an index of the list %s", index, list)
+		}
+		seen[n] = true
+	}
+	for n := range len(seen) {
+		if !seen[n+1] {
+			return 0, bad("MissingParameter", "The request must contain the parameter %s.%d", list, n+1)
+		}
+	}
+	return len(seen), nil
+}
+
+// list returns a list of plain values.
+func (p *params) list(name string) ([]string, error) {
+	n, err := p.count(name)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, 0, n)
+	for i := range n {
+		element := fmt.Sprintf("%s.%d", name, i+1)
+		if !p.has(element) {
+			return nil, bad("MissingParameter", "The request must contain the parameter %s", element)
+		}
+		out = append(out, p.get(element))
+	}
+	return out, nil
+}
+
+// number returns a whole number, ok only when the parameter is there.
+func (p *params) number(name string) (n int, ok bool, err error) {
+	if !p.has(name) {
+		return 0, false, nil
+	}
+	n, err = strconv.Atoi(p.get(name))
+	if err != nil {
+		return 0, true, bad("InvalidParameterValue", "Value (%.80s) for parameter %s is invalid. Expected a whole number.", p.get(name), name)
+	}
+	return n, true, nil
+}
+
+// flag returns a truth value, false when the parameter is missing.
+func (p *params) flag(name string) (bool, error) {
+	switch p.get(name) {
+	case "true":
+		return true, nil
+	case "false", "":
+		return false, nil
+	default:
+		return false, bad("InvalidParameterValue", "Value (%.80s) for parameter %s is invalid. Expected true or false.", p.get(name), name)
+	}
+}
+
+// only reports a parameter that is none of those that are known.
+func (p *params) only(known map[string]bool) error {
+	var unknown []string
+	for name := range p.values {
+		if !known[shape(name)] {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	return bad("UnknownParameter", "The parameter %.200s is not recognized", slices.Min(unknown))
+}
+
+// shape is the name of a parameter with N for each index.
+func shape(name string) string {
+	parts := strings.Split(name, ".")
+	for i, part := range parts {
+		if _, err := strconv.Atoi(part); err == nil {
+			parts[i] = "N"
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+// known is the set of names, and of those that every action has.
+func known(names []string) map[string]bool {
+	set := map[string]bool{"Action": true, "Version": true}
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
+}
+
+// canonical is the same for two calls exactly if their parameters are.
+func (p *params) canonical() string {
+	form := url.Values{}
+	for name, value := range p.values {
+		form.Set(name, value)
+	}
+	return form.Encode() // sorted by name
+}

@@ -1,0 +1,147 @@
+package awsfake_test
+
+import (
+	"encoding/xml"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+)
+
+const (
+	subnet = "subnet-0000000a"
+	image  = "ami-00000001"
+)
+
+// world is a cloud and a clock that is moved by hand.
+type world struct {
+	*awsfake.Cloud
+	url string
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (w *world) time() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+func (w *world) pass(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
+}
+
+func newWorld(t *testing.T, change func(*awsfake.Config)) *world {
+	t.Helper()
+	w := &world{now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
+	cfg := awsfake.Config{
+		Now: w.time, Boot: time.Minute, Shutdown: time.Minute,
+		Subnets: []awsfake.Subnet{{ID: subnet, VPC: "vpc-0000000a", Zone: "us-east-1a", CIDR: netip.MustParsePrefix("10.0.0.0/28")}},
+		Images: []awsfake.Image{
+			{ID: image, Owner: "123456789012", Name: "agent", Arch: "x86_64", State: "available", CreatedAt: w.now},
+			{ID: "ami-00000002", Owner: "1", OwnerAlias: "amazon", Name: "other", Arch: "arm64", State: "pending", CreatedAt: w.now},
+		},
+		InstanceTypes: []awsfake.InstanceType{
+			{Name: "t3.small", CPUs: 2, MemoryMiB: 2048, Arch: "x86_64"}, {Name: "m7g.large", CPUs: 2, MemoryMiB: 8192, Arch: "arm64"},
+		},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	w.Cloud = awsfake.New(cfg)
+	server := httptest.NewServer(w.Cloud)
+	t.Cleanup(server.Close)
+	w.url = server.URL
+	return w
+}
+
+// reply is as much of all replies as these tests look at.
+type reply struct {
+	Status    int
+	Code      string   `xml:"Errors>Error>Code"`
+	Message   string   `xml:"Errors>Error>Message"`
+	RequestID string   `xml:"RequestID"`
+	Launched  []string `xml:"instancesSet>item>instanceId"`
+	Found     []found  `xml:"reservationSet>item>instancesSet>item"`
+	Free      []int    `xml:"subnetSet>item>availableIpAddressCount"`
+	Images    []string `xml:"imagesSet>item>imageId"`
+	Types     []string `xml:"instanceTypeSet>item>instanceType"`
+	NextToken string   `xml:"nextToken"`
+}
+
+type found struct {
+	ID    string `xml:"instanceId"`
+	State string `xml:"instanceState>name"`
+	Why   string `xml:"stateReason>message"`
+}
+
+func (w *world) request(t *testing.T, action string, params map[string]string) *http.Request {
+	t.Helper()
+	form := url.Values{"Action": {action}, "Version": {"2016-11-15"}}
+	for name, value := range params {
+		form.Set(name, value)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url, strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("X-Amz-Date", w.time().Format("20060102T150405Z"))
+	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=AKID/"+w.time().Format("20060102")+"/us-east-1/ec2/aws4_request, "+
+		"SignedHeaders=host, Signature="+strings.Repeat("a", 64))
+	return r
+}
+
+func (w *world) do(t *testing.T, r *http.Request) (reply, error) {
+	t.Helper()
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return reply{}, err
+	}
+	defer response.Body.Close()
+	out := reply{Status: response.StatusCode}
+	body, err := io.ReadAll(response.Body)
+	if err == nil {
+		err = xml.Unmarshal(body, &out)
+	}
+	return out, err
+}
+
+func (w *world) call(t *testing.T, action string, params map[string]string) reply {
+	t.Helper()
+	out, err := w.do(t, w.request(t, action, params))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// launch are the parameters of a launch, with some that are changed: empty is removed.
+func launch(changes map[string]string) map[string]string {
+	params := map[string]string{
+		"ImageId": image, "InstanceType": "t3.small", "MinCount": "1", "MaxCount": "1", "SubnetId": subnet, "ClientToken": "one",
+	}
+	maps.Copy(params, changes)
+	maps.DeleteFunc(params, func(_, value string) bool { return value == "" })
+	return params
+}
+
+func (w *world) run(t *testing.T, changes map[string]string) string {
+	t.Helper()
+	out := w.call(t, "RunInstances", launch(changes))
+	if out.Status != http.StatusOK || len(out.Launched) != 1 {
+		t.Fatalf("launch: %+v", out)
+	}
+	return out.Launched[0]
+}
