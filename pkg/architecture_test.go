@@ -149,7 +149,7 @@ func rooms() map[string][]string {
 	// port and what the port knows.
 	for port, children := range map[string][]string{
 		"pkg/object":   {"s3", "dir", "mem", "objecttest"},
-		"pkg/provider": {"docker", "process", "kubenode", "fake", "providertest"},
+		"pkg/provider": {"aws", "docker", "process", "kubenode", "fake", "providertest"},
 
 		"pkg/server/reconcile": {"ledgertest"},
 		"pkg/identity":         {"identitytest"},
@@ -159,7 +159,7 @@ func rooms() map[string][]string {
 		}
 	}
 	// One provider's own rooms, below it.
-	ports["pkg/provider/aws/awsfake"] = nil // knows the wire, and nothing of who calls
+	ports["pkg/provider/aws/awsfake"] = nil // knows the wire, and nothing of what calls
 	ports["pkg/provider/docker/signature"] = nil
 	ports["pkg/provider/docker/registry"] = []string{"pkg/provider", "pkg/provider/docker/signature"}
 	ports["pkg/provider/docker/registry/registrytest"] = []string{"pkg/provider/docker/signature"}

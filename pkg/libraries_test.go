@@ -28,6 +28,13 @@ func libraries() map[string][]string {
 		"k8s.io/klog/v2":                 {"pkg/operator"}, // only to lead its lines into the log
 		"github.com/go-logr/logr":        {"pkg/operator"},
 
+		// The SDK for AWS is many modules, all of one room.
+		"github.com/aws/aws-sdk-go-v2":                  {"pkg/provider/aws"},
+		"github.com/aws/aws-sdk-go-v2/credentials":      {"pkg/provider/aws"},
+		"github.com/aws/aws-sdk-go-v2/feature/ec2/imds": {"pkg/provider/aws"},
+		"github.com/aws/aws-sdk-go-v2/service/ec2":      {"pkg/provider/aws"},
+		"github.com/aws/smithy-go":                      {"pkg/provider/aws"},
+
 		"google.golang.org/genproto/googleapis/rpc": {"pkg/rpc"},
 		"github.com/docker/docker":                  {"pkg/provider/docker"},
 		"github.com/containerd/errdefs":             {"pkg/provider/docker", "integration/containers"},

@@ -1,0 +1,117 @@
+// Package aws is a provider whose machines are EC2 instances of one region.
+//
+// A create is one call of RunInstances with a client token made of the instance id and
+// the subnet, both of which were durable before: EC2 itself answers a repeated create
+// with what the first one made. Calls that change something are made once, for the
+// SDK's own retries can't tell what a lost reply hid; whoever calls Create asks again.
+// Reads are retried as the SDK sees fit. They lag and are not monotonic, so what is
+// asked for by id is asked for by filters: a list of ids fails as a whole for one that
+// can't be seen yet.
+//
+// Tags are the only record, and are there from the moment the instance is.
+package aws
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// Config says where instances are made, and in whose name.
+type Config struct {
+	Scope  provider.Scope
+	Region string // empty: as the environment or the machine itself says
+	// Endpoint is the URL of another EC2 than the region's own; empty: as the
+	// environment says.
+	Endpoint string
+	Logger   *slog.Logger
+	// Credentials are those of the calls; nil: those of the environment, of the
+	// container, or of the machine's role.
+	Credentials sdk.CredentialsProvider
+	// HTTPClient makes the calls of EC2; nil: the SDK's own.
+	HTTPClient *http.Client
+}
+
+// Default returns the settings that an empty options object stands for.
+func Default(scope provider.Scope, logger *slog.Logger) Config {
+	return Config{Scope: scope, Logger: logger}
+}
+
+// options are the provider's options in the shard's config.
+type options struct {
+	Region   string `json:"region"`
+	Endpoint string `json:"endpoint"`
+}
+
+// api is what of the SDK is called. These are functions, rather than the client with
+// its seven hundred methods: the linker keeps all methods of a value that is kept in a
+// struct, and they weigh 30 MB.
+type api struct {
+	runInstances       call[ec2.RunInstancesInput, ec2.RunInstancesOutput]
+	describeInstances  call[ec2.DescribeInstancesInput, ec2.DescribeInstancesOutput]
+	terminateInstances call[ec2.TerminateInstancesInput, ec2.TerminateInstancesOutput]
+	describeSubnets    call[ec2.DescribeSubnetsInput, ec2.DescribeSubnetsOutput]
+	describeImages     call[ec2.DescribeImagesInput, ec2.DescribeImagesOutput]
+	describeTypes      call[ec2.DescribeInstanceTypesInput, ec2.DescribeInstanceTypesOutput]
+}
+
+type call[In, Out any] func(context.Context, *In, ...func(*ec2.Options)) (*Out, error)
+
+// Provider makes EC2 instances. It is safe for concurrent use.
+type Provider struct {
+	cfg   Config
+	api   api
+	known known
+}
+
+var (
+	_ provider.Provider       = (*Provider)(nil)
+	_ provider.SubnetCapacity = (*Provider)(nil)
+	_ provider.ImageResolver  = (*Provider)(nil)
+	_ provider.InstanceTypes  = (*Provider)(nil)
+	_ provider.ArgsChecker    = (*Provider)(nil)
+	_ provider.ArgsChecker    = Config{} // before there is a Provider
+)
+
+// New checks cfg, and finds out the region and where credentials come from. It does
+// not call EC2: a region that can't be reached is temporary.
+func New(ctx context.Context, cfg Config) (*Provider, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("configure the aws provider: %w", err)
+	}
+	client, err := cfg.client(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("configure the aws provider: %w", err)
+	}
+	return &Provider{cfg: cfg, api: api{
+		runInstances:       client.RunInstances,
+		describeInstances:  client.DescribeInstances,
+		terminateInstances: client.TerminateInstances,
+		describeSubnets:    client.DescribeSubnets,
+		describeImages:     client.DescribeImages,
+		describeTypes:      client.DescribeInstanceTypes,
+	}}, nil
+}
+
+// client makes the SDK's client, of which only some functions are kept.
+func (cfg Config) client(ctx context.Context) (*ec2.Client, error) {
+	region, err := cfg.findRegion(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := cfg.findCredentials()
+	if err != nil {
+		return nil, err
+	}
+	o := ec2.Options{Region: region, Credentials: keys, RetryMode: sdk.RetryModeStandard, HTTPClient: newTransport(cfg.HTTPClient)}
+	if endpoint := cfg.findEndpoint(); endpoint != "" {
+		o.BaseEndpoint = &endpoint
+	}
+	return ec2.New(o), nil
+}

@@ -1,0 +1,71 @@
+package aws_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/providertest"
+)
+
+func harness(cfg awsfake.Config) providertest.Harness {
+	return providertest.Harness{
+		Around: synctest.Test,
+		New: func(t *testing.T) providertest.World {
+			cloud := awsfake.New(cfg)
+			client := serve(t, cloud)
+			return providertest.World{
+				Open:     func(t *testing.T, s provider.Scope) provider.Provider { return open(t, client, s) },
+				Complete: complete,
+				Kill: func(t *testing.T, vm provider.VM) {
+					if err := cloud.Stop(vm.ProviderID); err != nil {
+						t.Fatal(err)
+					}
+				},
+				Killed:   "Client.UserInitiatedShutdown: User initiated shutdown",
+				Plant:    func(_ *testing.T, tags map[string]string) { cloud.Plant(large, tags, false) },
+				Patience: time.Minute, Eventual: max(cfg.Lag, time.Millisecond), // nobody promises more of EC2
+				Subnet: small, Images: imageCases(), InstanceTypes: instanceTypes(),
+				BadArgs: []map[string]any{
+					{}, {"ImageId": 1}, {"ImageId": image, "imageId": image}, {"ImageId": image, "ClientToken": "mine"},
+					{"ImageId": image, "MetadataOptions": map[string]any{"HttpTokens": "never"}},
+				},
+			}
+		},
+	}
+}
+
+func instanceTypes() map[string]provider.InstanceType {
+	return map[string]provider.InstanceType{
+		"t3.small":  {CPUMillis: 2000, MemoryBytes: 2 << 30, Arch: "amd64"},
+		"m7g.large": {CPUMillis: 2000, MemoryBytes: 8 << 30, Arch: "arm64"},
+	}
+}
+
+func imageCases() []providertest.ImageCase {
+	by := func(property, value string) []provider.ImageFilter {
+		return []provider.ImageFilter{{Name: property, Values: []string{value}}}
+	}
+	named := func(name string) []provider.ImageFilter { return by("name", name) }
+	return []providertest.ImageCase{
+		{Query: provider.ImageQuery{Owners: []string{"self"}, Sort: "creation-date", Order: "desc"}, Want: "ami-00000000000000002"},
+		{Query: provider.ImageQuery{Owners: []string{account}, Sort: "creation-date", Order: "asc"}, Want: image},
+		{Query: provider.ImageQuery{Owners: []string{account}, Filters: named("agent-*"), Sort: "name", Order: "asc"}, Want: image},
+		{Query: provider.ImageQuery{Owners: []string{account}, Filters: named("agent-?")}},
+		{Query: provider.ImageQuery{Owners: []string{account}, Filters: by("tag:os", "a?b")}, Want: image},
+		{Query: provider.ImageQuery{Owners: []string{account}, Filters: named("agent-3")}}, // pending
+		{Query: provider.ImageQuery{Owners: []string{"amazon"}}},
+		{Query: provider.ImageQuery{Filters: by("owner-id", "210987654321")}, Want: "ami-00000000000000004"},
+	}
+}
+
+func TestConformance(t *testing.T) {
+	t.Run("AtOnce", func(t *testing.T) { providertest.Run(t, harness(cloudConfig())) })
+	t.Run("Eventual", func(t *testing.T) {
+		cfg := cloudConfig()
+		cfg.Lag, cfg.Boot, cfg.Shutdown, cfg.Seed = 300*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond, 1
+		providertest.Run(t, harness(cfg))
+	})
+}

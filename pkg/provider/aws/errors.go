@@ -1,0 +1,141 @@
+package aws
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// errorRow says what a code means. A code that ends with * stands for all that begin so.
+type errorRow struct {
+	code   string
+	status int // of HTTP; 0: any; 4: those from 400 to 499
+	kind   error
+}
+
+// The codes that decide how Create goes on.
+const (
+	codeMismatch   = "IdempotentParameterMismatch"
+	codeTerminated = "IdempotentInstanceTerminated"
+)
+
+// errorTable is what EC2 refuses calls with. The first row that fits decides. A code
+// without a row, and every 5xx without one, is temporary: nobody knows what was made.
+func errorTable() []errorRow {
+	var rows []errorRow
+	add := func(kind error, status int, codes ...string) {
+		for _, code := range codes {
+			rows = append(rows, errorRow{code, status, kind})
+		}
+	}
+	// Neither is a kind: Create looks at what there is.
+	add(nil, 0, codeMismatch, codeTerminated)
+	add(provider.ErrSubnetFull, 0, "InsufficientFreeAddressesInSubnet")
+	// These are the account's or the zone's. Lack of capacity is a 500.
+	add(provider.ErrQuota, 0, "InsufficientInstanceCapacity", "InsufficientCapacity*", "InsufficientHostCapacity",
+		"InsufficientReservedInstanceCapacity", "InsufficientVolumeCapacity", "InsufficientAddressCapacity", "ReservationCapacityExceeded",
+		"UnfulfillableCapacity", "InstanceLimitExceeded", "VcpuLimitExceeded", "MaxSpotInstanceCountExceeded", "SpotMaxPriceTooLow",
+		"VolumeLimitExceeded", "MaxIOPSLimitExceeded", "NetworkInterfaceLimitExceeded", "AddressLimitExceeded", "PrivateIpAddressLimitExceeded",
+		"Unsupported", "PendingVerification")
+	add(provider.ErrThrottled, 0, "RequestLimitExceeded", "Throttling*", "ThrottledException", "RequestThrottled*",
+		"TooManyRequestsException", "EC2ThrottledException", "SlowDown")
+	add(provider.ErrThrottled, 429, "*")
+	add(provider.ErrUnauthorized, 0, "UnauthorizedOperation", "AuthFailure", "AccessDenied*", "InvalidClientTokenId", "SignatureDoesNotMatch",
+		"IncompleteSignature", "MissingAuthenticationToken", "ExpiredToken*", "InvalidSecurity", "InvalidSecurity.RequestHasExpired",
+		"RequestExpired", "OptInRequired", "Blocked", "UnrecognizedClientException")
+	add(provider.ErrNotFound, 4, "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
+	add(provider.ErrInvalid, 4, "Invalid*", "Missing*", "Unknown*", "Malformed*", "Unsupported*", "OperationNotPermitted", "TagLimitExceeded",
+		"FilterLimitExceeded", "SecurityGroupLimitExceeded", "SecurityGroupsPerInstanceLimitExceeded", "AttachmentLimitExceeded",
+		"VPCIdNotSpecified", "VPCResourceNotSpecified", "EncryptedVolumesNotSupported", "DefaultSubnetDoesNotExist", "NoSuchVersion",
+		"ValidationError", "IncorrectState", "IncorrectInstanceState", "NonEBSInstance", "DryRunOperation")
+	return rows
+}
+
+func (r errorRow) fits(code string, status int) bool {
+	prefix, open := strings.CutSuffix(r.code, "*")
+	if code != r.code && (!open || !strings.HasPrefix(code, prefix)) {
+		return false
+	}
+	return r.status == 0 || r.status == status || r.status == status/100
+}
+
+// codeOf returns what EC2 refused a call with, empty when it did not answer.
+func codeOf(err error) (code string, status int) {
+	var answer *smithyhttp.ResponseError
+	if errors.As(err, &answer) {
+		status = answer.HTTPStatusCode()
+	}
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		code = api.ErrorCode()
+	}
+	return code, status
+}
+
+// kindOf is the kind of a refusal, nil when it is none: the outcome is unknown.
+func kindOf(code string, status int) error {
+	for _, row := range errorTable() {
+		if row.fits(code, status) {
+			return row.kind
+		}
+	}
+	return nil
+}
+
+// sorted gives a failed call its kind. action is the one of IAM that it takes.
+func sorted(action string, err error) error {
+	if own, ok := refused(err); ok {
+		return own
+	}
+	var unsent *smithy.InvalidParamsError
+	var unsigned credentialsError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &unsent):
+		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
+	case errors.As(err, &unsigned):
+		return fmt.Errorf("%w: no credentials to call %s with: %w", provider.ErrUnauthorized, action, err)
+	}
+	code, status := codeOf(err)
+	if status == 0 {
+		return err
+	}
+	switch kind := kindOf(code, status); {
+	case kind == nil:
+		return err
+	case errors.Is(kind, provider.ErrUnauthorized):
+		return fmt.Errorf("%w: %s is not allowed: %s", kind, actionOf(action, err), words(err))
+	default:
+		return fmt.Errorf("%w: %w", kind, err)
+	}
+}
+
+var (
+	deniedAction = regexp.MustCompile(`not authorized to perform:? ([a-z0-9-]+:[A-Za-z0-9]+)`)
+	encoded      = regexp.MustCompile(`\s*Encoded authorization failure message: \S+`)
+)
+
+// actionOf is what IAM denies: a launch also takes the right to tag, and to pass the
+// role of the instance on, and only EC2's words tell which one is missing.
+func actionOf(action string, err error) string {
+	if m := deniedAction.FindStringSubmatch(err.Error()); m != nil {
+		return m[1]
+	}
+	return action
+}
+
+// words is a refusal without what only `aws sts decode-authorization-message` reads.
+func words(err error) string {
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		return api.ErrorCode() + ": " + encoded.ReplaceAllString(api.ErrorMessage(), "")
+	}
+	return err.Error()
+}

@@ -1,0 +1,262 @@
+package aws_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/aws"
+	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+)
+
+// kinds are all that an error can be; with none of them its outcome is unknown.
+func kinds() []error {
+	return []error{
+		provider.ErrNotFound, provider.ErrSubnetFull, provider.ErrQuota, provider.ErrThrottled, provider.ErrInvalid, provider.ErrUnauthorized,
+		provider.ErrUnsupported,
+	}
+}
+
+func TestErrorKinds(t *testing.T) {
+	for _, c := range []struct {
+		code   string
+		status int
+		kind   error // nil: unknown
+	}{
+		{"InsufficientFreeAddressesInSubnet", 400, provider.ErrSubnetFull},
+		{"InsufficientInstanceCapacity", 500, provider.ErrQuota},
+		{"InsufficientCapacity", 500, provider.ErrQuota},
+		{"InsufficientHostCapacity", 500, provider.ErrQuota},
+		{"InstanceLimitExceeded", 400, provider.ErrQuota},
+		{"VcpuLimitExceeded", 400, provider.ErrQuota},
+		{"MaxSpotInstanceCountExceeded", 400, provider.ErrQuota},
+		{"SpotMaxPriceTooLow", 400, provider.ErrQuota},
+		{"Unsupported", 400, provider.ErrQuota},
+		{"UnsupportedOperation", 400, provider.ErrInvalid},
+		{"RequestLimitExceeded", 503, provider.ErrThrottled},
+		{"Throttling", 400, provider.ErrThrottled},
+		{"ThrottlingException", 400, provider.ErrThrottled},
+		{"SomethingElse", 429, provider.ErrThrottled},
+		{"UnauthorizedOperation", 403, provider.ErrUnauthorized},
+		{"AuthFailure", 401, provider.ErrUnauthorized},
+		{"InvalidClientTokenId", 403, provider.ErrUnauthorized},
+		{"RequestExpired", 400, provider.ErrUnauthorized},
+		{"OptInRequired", 401, provider.ErrUnauthorized},
+		{"InvalidInstanceID.NotFound", 400, provider.ErrNotFound},
+		{"InvalidParameterValue", 400, provider.ErrInvalid},
+		{"InvalidAMIID.NotFound", 400, provider.ErrInvalid},
+		{"InvalidSubnetID.NotFound", 400, provider.ErrInvalid},
+		{"InvalidSecurityGroupID.NotFound", 400, provider.ErrInvalid},
+		{"InvalidSecurity", 403, provider.ErrUnauthorized},
+		{"MissingAuthenticationToken", 403, provider.ErrUnauthorized},
+		{"MissingParameter", 400, provider.ErrInvalid},
+		{"UnknownParameter", 400, provider.ErrInvalid},
+		{"TagLimitExceeded", 400, provider.ErrInvalid},
+		{"InternalError", 500, nil},
+		{"InternalFailure", 500, nil},
+		{"Unavailable", 503, nil},
+		{"ServiceUnavailable", 503, nil},
+		{"InvalidState", 500, nil}, // a 5xx says nothing of the request
+		{"RequestTimeout", 400, nil},
+		{"NeverHeardOf", 400, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cloud, p := newWorld(t, nil)
+			cloud.FailNext("RunInstances", 1, awsfake.Fault{Code: c.code, Status: c.status, Message: "because"})
+			_, err := p.Create(t.Context(), spec(t, 1))
+			if err == nil || !strings.Contains(err.Error(), c.code) {
+				t.Errorf("%d %s: %v", c.status, c.code, err)
+			}
+			for _, kind := range kinds() {
+				if errors.Is(err, kind) != errors.Is(c.kind, kind) {
+					t.Errorf("%d %s is %v, want %v", c.status, c.code, err, c.kind)
+				}
+			}
+			if n := len(cloud.Calls("RunInstances")); n != 1 {
+				t.Errorf("%d %s: %d attempts, want 1", c.status, c.code, n)
+			}
+		})
+	}
+}
+
+// TestFakesOwnErrors: the same, refused by the fake itself.
+func TestFakesOwnErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*awsfake.Config)
+		hand   func(*awsfake.Cloud)
+		kind   error
+	}{
+		"instances":  {func(cfg *awsfake.Config) { cfg.InstanceLimit = 1 }, nil, provider.ErrQuota},
+		"processors": {func(cfg *awsfake.Config) { cfg.VCPULimit = 2 }, nil, provider.ErrQuota},
+		"capacity":   {nil, func(c *awsfake.Cloud) { c.SetCapacity("t3.small", large, 1) }, provider.ErrQuota},
+		"calls": {func(cfg *awsfake.Config) {
+			cfg.Throttles = []awsfake.Throttle{{Actions: []string{"RunInstances"}, PerSecond: 2, Burst: 1}}
+		}, nil, provider.ErrThrottled},
+		"region": {func(cfg *awsfake.Config) { cfg.Region = "us-east-1" }, nil, provider.ErrUnauthorized},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cloud, p := newWorld(t, c.change)
+			if c.hand != nil {
+				c.hand(cloud)
+			}
+			_, first := p.Create(t.Context(), spec(t, 1))
+			_, second := p.Create(t.Context(), spec(t, 2))
+			if name != "region" && first != nil || !errors.Is(second, c.kind) {
+				t.Errorf("%s: %v, then %v; want %v", name, first, second, c.kind)
+			}
+		})
+	}
+}
+
+// TestUnauthorized names the action that is missing, which may be another than the one
+// that was called.
+func TestUnauthorized(t *testing.T) {
+	for said, want := range map[string]string{
+		"You are not authorized to perform this operation.": "ec2:RunInstances is not allowed",
+		"You are not authorized to perform this operation. User: arn:aws:iam::1:user/a is not authorized to perform: iam:PassRole on resource: " +
+			"x because no identity-based policy allows it. Encoded authorization failure message: aGVsbG8": "iam:PassRole is not allowed",
+		"User: a is not authorized to perform: ec2:CreateTags on resource: x": "ec2:CreateTags is not allowed",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cloud, p := newWorld(t, nil)
+			cloud.FailNext("RunInstances", 1, awsfake.Fault{Code: "UnauthorizedOperation", Status: http.StatusForbidden, Message: said})
+			_, err := p.Create(t.Context(), spec(t, 1))
+			if !errors.Is(err, provider.ErrUnauthorized) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "aGVsbG8") {
+				t.Errorf("%v; want that %s", err, want)
+			}
+		})
+	}
+}
+
+// TestNoCredentials: nothing was sent, so nothing was made.
+func TestNoCredentials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := awsfake.New(cloudConfig())
+		p := openWith(t, serve(t, cloud), scope, keys{err: errors.New("the role is gone")})
+		asked := 0
+		ctx := provider.WithGuard(t.Context(), func(context.Context) error { asked++; return nil })
+		_, createErr := p.Create(ctx, spec(t, 1))
+		_, listErr := p.List(ctx)
+		for name, err := range map[string]error{"create": createErr, "list": listErr} {
+			if !errors.Is(err, provider.ErrUnauthorized) || !strings.Contains(err.Error(), "the role is gone") {
+				t.Errorf("%s: %v, want ErrUnauthorized", name, err)
+			}
+		}
+		if asked != 0 || len(cloud.Calls("")) != 0 {
+			t.Errorf("the guard was asked %d times, before there were credentials; calls %v", asked, cloud.Calls(""))
+		}
+	})
+}
+
+// TestReadsAreRetried, unlike what changes something.
+func TestReadsAreRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := newWorld(t, nil)
+		vm := must(t, p, spec(t, 1))
+		for _, fault := range []awsfake.Fault{
+			{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable}, {Code: "InternalError", Status: 500}, {Dropped: true},
+		} {
+			cloud.FailNext("DescribeInstances", 2, fault)
+			if got, err := provider.GetOne(t.Context(), p, vm.Ref()); err != nil || got.Ref() != vm.Ref() {
+				t.Errorf("get after two of %+v: %v", fault, err)
+			}
+			cloud.FailNext("TerminateInstances", 1, fault)
+			before := len(cloud.Calls("TerminateInstances"))
+			err := provider.DeleteOne(t.Context(), p, vm.Ref())
+			if n := len(cloud.Calls("TerminateInstances")) - before; err == nil || n != 1 {
+				t.Errorf("delete against %+v: %v after %d attempts, want an error after 1", fault, err, n)
+			}
+		}
+		cloud.FailNext("DescribeInstances", 9, awsfake.Fault{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable})
+		if _, err := p.List(t.Context()); !errors.Is(err, provider.ErrThrottled) {
+			t.Errorf("list while nothing comes through: %v", err)
+		}
+	})
+}
+
+// TestDeleteSplits: one that can't be ended keeps no other alive.
+func TestDeleteSplits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := newWorld(t, nil)
+		var refs []provider.Ref
+		for n := range 9 {
+			refs = append(refs, must(t, p, spec(t, n)).Ref())
+		}
+		keep := spec(t, 100)
+		refs = slices.Insert(refs, 4, provider.Ref{ID: keep.ID, ProviderID: cloud.Plant(large, keep.Tags, true)})
+		for n, err := range p.Delete(t.Context(), refs) {
+			if n == 4 != errors.Is(err, provider.ErrInvalid) || n != 4 && err != nil {
+				t.Errorf("delete %d: %v", n, err)
+			}
+		}
+		for _, m := range cloud.Machines() {
+			if alive := m.State == "running"; alive != (m.ID == refs[4].ProviderID) {
+				t.Errorf("%s is %s", m.ID, m.State)
+			}
+		}
+	})
+}
+
+// TestDeleteThrottled: a batch that came through for nobody is not split.
+func TestDeleteThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := newWorld(t, nil)
+		refs := []provider.Ref{must(t, p, spec(t, 1)).Ref(), must(t, p, spec(t, 2)).Ref()}
+		cloud.FailNext("TerminateInstances", 1, awsfake.Fault{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable})
+		for n, err := range p.Delete(t.Context(), refs) {
+			if !errors.Is(err, provider.ErrThrottled) || !strings.Contains(err.Error(), refs[n].ProviderID) {
+				t.Errorf("delete %d: %v", n, err)
+			}
+		}
+		if n := len(cloud.Calls("TerminateInstances")); n != 1 {
+			t.Errorf("%d calls, want 1", n)
+		}
+	})
+}
+
+// TestDeleteForgotten: what EC2 has forgotten is deleted.
+func TestDeleteForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := newWorld(t, nil)
+		vm := must(t, p, spec(t, 1))
+		cloud.FailNext("TerminateInstances", 1, awsfake.Fault{Code: "InvalidInstanceID.NotFound", Status: http.StatusBadRequest})
+		if err := provider.DeleteOne(t.Context(), p, vm.Ref()); err != nil {
+			t.Errorf("delete: %v", err)
+		}
+	})
+}
+
+// TestOptions are judged before there is a provider.
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		options map[string]any
+		path    string // empty: they are fine
+	}{
+		{nil, ""},
+		{map[string]any{"region": "us-gov-west-1", "endpoint": "https://vpce-1.ec2.us-gov-west-1.vpce.amazonaws.com"}, ""},
+		{map[string]any{"region": 1}, "options.region"},
+		{map[string]any{"region": "Frankfurt"}, "options.region"},
+		{map[string]any{"zone": "eu-central-1a"}, "options.zone"},
+		{map[string]any{"endpoint": "ec2.amazonaws.com"}, "options.endpoint"},
+		{map[string]any{"endpoint": "ftp://ec2.amazonaws.com"}, "options.endpoint"},
+		{map[string]any{"endpoint": "https://ec2.amazonaws.com?a=b"}, "options.endpoint"},
+	} {
+		cfg, err := aws.Default(scope, nil).WithOptions(c.options)
+		if err == nil {
+			err = cfg.CheckOptions()
+		}
+		var fields provider.FieldErrors
+		if c.path == "" {
+			if err != nil {
+				t.Errorf("%v: %v", c.options, err)
+			}
+		} else if !errors.As(err, &fields) || len(fields) != 1 || fields[0].Path != c.path {
+			t.Errorf("%v: %v, want an error of %s", c.options, err, c.path)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// instanceID is what EC2 calls an instance. What looks different is no filter's value,
+// in which a star would stand for anything.
+var instanceID = regexp.MustCompile(`^i-([0-9a-f]{8}|[0-9a-f]{17})$`)
+
+// Get implements provider.Provider.
+func (p *Provider) Get(ctx context.Context, refs []provider.Ref) []provider.Answer {
+	answers := make([]provider.Answer, len(refs))
+	for n, f := range p.find(ctx, refs) {
+		switch {
+		case f.err != nil:
+			answers[n].Err = f.err
+		case len(f.vms) == 0:
+			answers[n].Err = fmt.Errorf("%w: instance %.80q, EC2 instance %.80q", provider.ErrNotFound, refs[n].ID, refs[n].ProviderID)
+		default:
+			answers[n].VM = f.vms[0]
+			answers[n].VM.Tags = maps.Clone(f.vms[0].Tags) // one ref may be there twice
+			answers[n].VM.Addresses = slices.Clone(f.vms[0].Addresses)
+		}
+	}
+	return answers
+}
+
+// List implements provider.Provider. What is terminated is left out.
+func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
+	filters := p.scoped(types.Filter{
+		Name: sdk.String("instance-state-name"), Values: []string{"pending", "running", "shutting-down", "stopping", "stopped"},
+	})
+	vms, err := p.describe(ctx, filters, func() { provider.Listed(ctx) })
+	if err != nil {
+		return nil, fmt.Errorf("list instances: %w", err)
+	}
+	p.known.forget(time.Now())
+	return vms, nil
+}
+
+// found is what there is of one reference: one VM, unless a stray carries the same
+// instance id.
+type found struct {
+	vms []provider.VM // what is gone comes last
+	err error
+}
+
+// find asks for what refs name: at most twice, once for those that have a provider id,
+// and once for the others.
+func (p *Provider) find(ctx context.Context, refs []provider.Ref) []found {
+	out := make([]found, len(refs))
+	if err := provider.CheckBatch(refs); err != nil {
+		return slices.Repeat([]found{{err: err}}, len(refs))
+	}
+	var byProvider, byID group
+	for n, ref := range refs {
+		switch _, malformed := fleet.ParseID(string(ref.ID)); {
+		case ref.Check() != nil:
+			out[n].err = ref.Check()
+		case instanceID.MatchString(ref.ProviderID):
+			byProvider.add(n, ref.ProviderID)
+		case ref.ProviderID == "" && malformed == nil:
+			byID.add(n, string(ref.ID))
+		}
+	}
+	p.lookUp(ctx, "instance-id", byProvider, refs, out)
+	p.lookUp(ctx, "tag:"+provider.TagInstanceID, byID, refs, out)
+	return out
+}
+
+// group are references that are looked up together.
+type group struct {
+	at     []int // where they are
+	values []string
+}
+
+func (g *group) add(at int, value string) {
+	g.at = append(g.at, at)
+	if !slices.Contains(g.values, value) {
+		g.values = append(g.values, value)
+	}
+}
+
+// lookUp fills in what there is of a group.
+func (p *Provider) lookUp(ctx context.Context, filter string, g group, refs []provider.Ref, out []found) {
+	if len(g.at) == 0 {
+		return
+	}
+	vms, err := p.describe(ctx, p.scoped(types.Filter{Name: &filter, Values: g.values}), func() {})
+	if err != nil {
+		err = fmt.Errorf("describe instances: %w", err)
+	}
+	slices.SortStableFunc(vms, func(a, b provider.VM) int { return rank(a) - rank(b) })
+	for _, n := range g.at {
+		out[n].err = err
+		for _, vm := range vms {
+			if refs[n].Names(vm) {
+				out[n].vms = append(out[n].vms, vm)
+			}
+		}
+	}
+}
+
+// rank puts what is there before what is gone.
+func rank(vm provider.VM) int {
+	if vm.State.Exists() {
+		return 0
+	}
+	return 1
+}
+
+// Delete implements provider.Provider. What reads don't show is not there, unless they
+// have shown it before.
+func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
+	errs, finds := make([]error, len(refs)), p.find(ctx, refs)
+	var ids []string
+	for n, f := range finds {
+		if errs[n] = f.err; f.err == nil && len(f.vms) == 0 {
+			finds[n].vms = p.known.named(refs[n])
+		}
+		for _, vm := range finds[n].vms {
+			if vm.State.Exists() && vm.State != provider.StateDeleting && !slices.Contains(ids, vm.ProviderID) {
+				ids = append(ids, vm.ProviderID)
+			}
+		}
+	}
+	failed := p.terminate(ctx, ids)
+	for n, f := range finds {
+		for _, vm := range f.vms {
+			if err := failed[vm.ProviderID]; err != nil && errs[n] == nil {
+				errs[n] = err
+			}
+		}
+	}
+	return errs
+}
+
+// terminate ends instances, and returns why some were not. A batch that is refused for
+// one of its ids is split in two; what would fail as well for any other ends it all.
+func (p *Provider) terminate(ctx context.Context, ids []string) map[string]error {
+	failed := map[string]error{}
+	for queue := [][]string{ids}; len(queue) > 0; {
+		batch := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		if len(batch) == 0 {
+			continue
+		}
+		_, err := p.api.terminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: batch}, mutation)
+		err = sorted("ec2:TerminateInstances", err)
+		switch {
+		case err == nil:
+		case !perID(err):
+			for _, id := range slices.Concat(append(queue, batch)...) {
+				failed[id] = told(id, err)
+			}
+			return failed
+		case len(batch) > 1:
+			half := len(batch) / 2
+			queue = append(queue, batch[half:], batch[:half])
+		case !notThere(err):
+			failed[batch[0]] = told(batch[0], err)
+		}
+	}
+	return failed
+}

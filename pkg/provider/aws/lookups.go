@@ -1,0 +1,147 @@
+package aws
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/nstance/nstance/pkg/provider"
+)
+
+// This file is what is asked about things that are no instances.
+
+// maxValues is how many values one call's filter is given: EC2 takes 200.
+const maxValues = 100
+
+// FreeAddresses implements provider.SubnetCapacity.
+func (p *Provider) FreeAddresses(ctx context.Context, subnets []string) (map[string]int, error) {
+	free := map[string]int{}
+	for ids := range chunks(subnets, subnetID) {
+		in := &ec2.DescribeSubnetsInput{Filters: []types.Filter{{Name: sdk.String("subnet-id"), Values: ids}}}
+		for more := true; more; more = sdk.ToString(in.NextToken) != "" {
+			out, err := p.api.describeSubnets(ctx, in)
+			if err != nil {
+				return nil, fmt.Errorf("describe subnets: %w", sorted("ec2:DescribeSubnets", err))
+			}
+			for _, s := range out.Subnets {
+				free[sdk.ToString(s.SubnetId)] = int(sdk.ToInt32(s.AvailableIpAddressCount))
+			}
+			in.NextToken = out.NextToken
+		}
+	}
+	return free, nil
+}
+
+// typeName is what instance types are called.
+var typeName = regexp.MustCompile(`^[a-z0-9-]+\.[a-z0-9-]+$`)
+
+// InstanceTypes implements provider.InstanceTypes.
+func (p *Provider) InstanceTypes(ctx context.Context, names []string) (map[string]provider.InstanceType, error) {
+	found := map[string]provider.InstanceType{}
+	for some := range chunks(names, typeName) {
+		in := &ec2.DescribeInstanceTypesInput{Filters: []types.Filter{{Name: sdk.String("instance-type"), Values: some}}}
+		for more := true; more; more = sdk.ToString(in.NextToken) != "" {
+			out, err := p.api.describeTypes(ctx, in)
+			if err != nil {
+				return nil, fmt.Errorf("describe instance types: %w", sorted("ec2:DescribeInstanceTypes", err))
+			}
+			for _, t := range out.InstanceTypes {
+				if described, ok := typeOf(t); ok {
+					found[string(t.InstanceType)] = described
+				}
+			}
+			in.NextToken = out.NextToken
+		}
+	}
+	return found, nil
+}
+
+// typeOf reads what an instance type is like; ok is false for one that no agent runs on.
+func typeOf(t types.InstanceTypeInfo) (out provider.InstanceType, ok bool) {
+	if t.VCpuInfo == nil || t.MemoryInfo == nil || t.ProcessorInfo == nil {
+		return out, false
+	}
+	out.CPUMillis = int64(sdk.ToInt32(t.VCpuInfo.DefaultVCpus)) * 1000
+	out.MemoryBytes = sdk.ToInt64(t.MemoryInfo.SizeInMiB) << 20
+	switch archs := t.ProcessorInfo.SupportedArchitectures; {
+	case slices.Contains(archs, types.ArchitectureTypeX8664):
+		out.Arch = "amd64"
+	case slices.Contains(archs, types.ArchitectureTypeArm64):
+		out.Arch = "arm64"
+	}
+	return out, out.Arch != ""
+}
+
+// chunks yields the names that look like names, each once, a call's worth at a time. One
+// that looks different is there for nobody, and its star would stand for anything.
+func chunks(names []string, looks *regexp.Regexp) func(func([]string) bool) {
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !looks.MatchString(name) })
+	slices.Sort(names)
+	return slices.Chunk(slices.Compact(names), maxValues)
+}
+
+// ResolveImage implements provider.ImageResolver. Anybody can publish an image by any
+// name: a query has to say whose images it trusts.
+func (p *Provider) ResolveImage(ctx context.Context, q provider.ImageQuery) (string, error) {
+	if !owned(q) {
+		return "", fmt.Errorf("%w: owners: required: want accounts, self or amazon, or a filter by image-id or owner-id", provider.ErrInvalid)
+	}
+	in := &ec2.DescribeImagesInput{Owners: q.Owners}
+	for _, f := range q.Filters {
+		in.Filters = append(in.Filters, types.Filter{Name: &f.Name, Values: escaped(f.Values)})
+	}
+	var images []types.Image
+	for more := true; more; more = sdk.ToString(in.NextToken) != "" {
+		out, err := p.api.describeImages(ctx, in)
+		if err != nil {
+			return "", fmt.Errorf("describe images: %w", sorted("ec2:DescribeImages", err))
+		}
+		images = append(images, out.Images...)
+		in.NextToken = out.NextToken
+	}
+	seen := len(images)
+	images = slices.DeleteFunc(images, func(i types.Image) bool { return i.State != types.ImageStateAvailable })
+	if len(images) == 0 {
+		return "", fmt.Errorf("%w: none of %d images that match is available", provider.ErrNotFound, seen)
+	}
+	pick := slices.MinFunc(images, func(a, b types.Image) int { return compare(a, b, q) })
+	return sdk.ToString(pick.ImageId), nil
+}
+
+// owned reports whether a query says whose images it is about.
+func owned(q provider.ImageQuery) bool {
+	return len(q.Owners) > 0 || slices.ContainsFunc(q.Filters, func(f provider.ImageFilter) bool {
+		return f.Name == "image-id" || f.Name == "owner-id"
+	})
+}
+
+// escaped are values in which only a star stands for something else, as EC2 reads them.
+func escaped(values []string) []string {
+	out := make([]string, len(values))
+	for n, v := range values {
+		out[n] = strings.NewReplacer(`\`, `\\`, `?`, `\?`).Replace(v)
+	}
+	return out
+}
+
+// compare orders images as a query wants. Dates of EC2 compare as texts.
+func compare(a, b types.Image, q provider.ImageQuery) int {
+	by := func(text func(types.Image) *string) int {
+		return cmp.Compare(sdk.ToString(text(a)), sdk.ToString(text(b)))
+	}
+	order := cmp.Or(by(func(i types.Image) *string { return i.CreationDate }), by(func(i types.Image) *string { return i.ImageId }))
+	if q.Sort == "name" {
+		order = cmp.Or(by(func(i types.Image) *string { return i.Name }), order)
+	}
+	if q.Order == "desc" {
+		return -order
+	}
+	return order
+}

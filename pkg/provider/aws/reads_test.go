@@ -1,0 +1,261 @@
+package aws_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/aws"
+	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+)
+
+// TestListPages: a list has as many pages as it takes, and tells of each.
+func TestListPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := newWorld(t, func(cfg *awsfake.Config) { cfg.Subnets[0].CIDR = netip.MustParsePrefix("10.0.0.0/20") })
+		tags := spec(t, 1).Tags
+		for range 1001 {
+			cloud.Plant(large, tags, false)
+		}
+		pages := 0
+		vms, err := p.List(provider.WithListing(t.Context(), func() { pages++ }))
+		if err != nil || len(vms) != 1001 || pages != 2 || !slices.IsSortedFunc(vms, provider.Compare) {
+			t.Errorf("%d VMs on %d pages, %v", len(vms), pages, err)
+		}
+	})
+}
+
+// TestGetPrefersTheLiving: one instance id may be on what is gone, too.
+func TestGetPrefersTheLiving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := newWorld(t, nil)
+		tags := spec(t, 1).Tags
+		var living string
+		for range 6 { // ids are drawn: either may come first
+			living = cloud.Plant(large, tags, false)
+			if err := cloud.Kill(living, "Server.InternalError", ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		living = cloud.Plant(large, tags, false)
+		vm, err := provider.GetOne(t.Context(), p, provider.Ref{ID: spec(t, 1).ID})
+		if err != nil || vm.ProviderID != living || vm.State != provider.StateRunning {
+			t.Errorf("get: %+v, %v; want %s", vm, err, living)
+		}
+	})
+}
+
+// TestOneCallForMany: a batch is two calls at most, whatever its size.
+func TestOneCallForMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := newWorld(t, nil)
+		var refs []provider.Ref
+		for n := range provider.MaxBatch {
+			vm := must(t, p, spec(t, n))
+			if n%2 == 0 {
+				vm.ProviderID = ""
+			}
+			refs = append(refs, vm.Ref())
+		}
+		for n, a := range p.Get(t.Context(), refs) {
+			if a.Err != nil || a.VM.ID != refs[n].ID {
+				t.Errorf("get %d: %+v, %v", n, a.VM, a.Err)
+			}
+		}
+		if n := len(cloud.Calls("DescribeInstances")); n != 2 {
+			t.Errorf("%d calls for a get, want 2", n)
+		}
+		if err := errors.Join(p.Delete(t.Context(), refs)...); err != nil {
+			t.Error(err)
+		}
+		if n := len(cloud.Calls("TerminateInstances")); n != 1 {
+			t.Errorf("%d calls for a delete, want 1", n)
+		}
+	})
+}
+
+// TestImagesNeedAnOwner: an image by the right name can be anybody's.
+func TestImagesNeedAnOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := newWorld(t, nil)
+		q := provider.ImageQuery{Filters: []provider.ImageFilter{{Name: "name", Values: []string{"agent-*"}}}}
+		if got, err := p.ResolveImage(t.Context(), q); !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), "owners") {
+			t.Errorf("%q, %v; want ErrInvalid", got, err)
+		}
+		if calls := cloud.Calls(""); len(calls) != 0 {
+			t.Errorf("called %v", calls)
+		}
+	})
+}
+
+// TestManyNames: there are more of them than fit into one call.
+func TestManyNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := newWorld(t, nil)
+		names := []string{"t3.small", "t3.*", "*"}
+		for n := range 250 {
+			names = append(names, fmt.Sprintf("x%d.large", n))
+		}
+		got, err := p.InstanceTypes(t.Context(), names)
+		if err != nil || len(got) != 1 || got["t3.small"] != instanceTypes()["t3.small"] {
+			t.Errorf("%v, %v", got, err)
+		}
+		if n := len(cloud.Calls("DescribeInstanceTypes")); n != 3 {
+			t.Errorf("%d calls, want 3", n)
+		}
+	})
+}
+
+// TestEnvironment: region, endpoint and credentials come from outside, over a network
+// that is real.
+func TestEnvironment(t *testing.T) {
+	cfg := cloudConfig()
+	cloud := httptest.NewServer(awsfake.New(cfg))
+	t.Cleanup(cloud.Close)
+	inContainer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "let me in" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		fmt.Fprintf(w, `{"AccessKeyId": "AKID", "SecretAccessKey": "s", "Token": "t", "Expiration": %q}`,
+			time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	}))
+	t.Cleanup(inContainer.Close)
+	for name, variables := range map[string]map[string]string{
+		"keys":      {"AWS_REGION": region, "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "s", "AWS_ENDPOINT_URL": cloud.URL},
+		"container": {"AWS_DEFAULT_REGION": region, "AWS_CONTAINER_CREDENTIALS_FULL_URI": inContainer.URL, "AWS_ENDPOINT_URL_EC2": cloud.URL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clean(t)
+			t.Setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "let me in")
+			for name, value := range variables {
+				t.Setenv(name, value)
+			}
+			p, err := aws.New(t.Context(), aws.Default(scope, slog.New(slog.DiscardHandler)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			vm := must(t, p, spec(t, 1))
+			if got, err := provider.GetOne(t.Context(), p, vm.Ref()); err != nil || got.Ref() != vm.Ref() {
+				t.Errorf("get: %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+// clean removes what the machine's environment says about AWS, but that there is no
+// metadata service.
+func clean(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{
+		"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL",
+		"AWS_ENDPOINT_URL_EC2", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+		"AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+	} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+}
+
+func TestPoorEnvironment(t *testing.T) {
+	logger := slog.New(slog.DiscardHandler)
+	for name, c := range map[string]struct {
+		variables map[string]string
+		cfg       aws.Config
+		says      string
+	}{
+		"no region":  {nil, aws.Default(scope, logger), "options.region: required"},
+		"bad region": {nil, aws.Config{Scope: scope, Logger: logger, Region: "Frankfurt"}, `"Frankfurt"`},
+		"no scope":   {nil, aws.Config{Logger: logger, Region: region}, "cluster id"},
+		"no logger":  {nil, aws.Config{Scope: scope, Region: region}, "logger"},
+		"a stranger's credentials": {
+			map[string]string{"AWS_REGION": region, "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://example.com/"},
+			aws.Default(scope, logger), "https",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clean(t)
+			for name, value := range c.variables {
+				t.Setenv(name, value)
+			}
+			if _, err := aws.New(t.Context(), c.cfg); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v, want an error that says %s", err, c.says)
+			}
+		})
+	}
+	clean(t)
+	t.Setenv("AWS_REGION", region)
+	t.Setenv("AWS_ACCESS_KEY_ID", "AKID")
+	p, err := aws.New(t.Context(), aws.Default(scope, logger))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.List(t.Context()); !errors.Is(err, provider.ErrUnauthorized) || !strings.Contains(err.Error(), "AWS_SECRET_ACCESS_KEY") {
+		t.Errorf("a key without its secret: %v", err)
+	}
+}
+
+// bodies looks at the requests' bodies on their way.
+type bodies struct {
+	http.RoundTripper
+	seen int
+	open int // those that could be asked for more than to be read
+}
+
+func (b *bodies) RoundTrip(r *http.Request) (*http.Response, error) {
+	b.seen++
+	if _, ok := r.Body.(io.WriterTo); ok {
+		b.open++
+	}
+	return b.RoundTripper.RoundTrip(r)
+}
+
+// TestBodiesAreOnlyRead: net/http takes what the SDK's bodies answer once they are
+// closed for a failed write, and gives up the reply.
+func TestBodiesAreOnlyRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := serve(t, awsfake.New(cloudConfig()))
+		b := &bodies{RoundTripper: client.Transport}
+		p := open(t, &http.Client{Transport: b}, scope)
+		vm := must(t, p, spec(t, 1))
+		if err := provider.DeleteOne(t.Context(), p, vm.Ref()); err != nil {
+			t.Fatal(err)
+		}
+		if b.seen != 3 || b.open != 0 {
+			t.Errorf("%d of %d bodies, want none of 3", b.open, b.seen)
+		}
+	})
+}
+
+// TestForgetting: what no list has shown for an hour is deleted without a call.
+func TestForgetting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud, p := newWorld(t, nil)
+		vm := must(t, p, spec(t, 1))
+		if err := cloud.Kill(vm.ProviderID, "Server.InternalError", ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour) // EC2 has forgotten it, too
+		for calls := range 2 {
+			if err := provider.DeleteOne(t.Context(), p, vm.Ref()); err != nil {
+				t.Errorf("delete: %v", err)
+			}
+			if n := len(cloud.Calls("TerminateInstances")); n != 1 {
+				t.Errorf("%d calls after delete %d, want 1", n, calls+1)
+			}
+			if _, err := p.List(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
