@@ -34,7 +34,6 @@ let
       );
     inherit (builtins) filter mapAttrs;
     mapAttrsToList = f: set: map (name: f name set.${name}) (attrNames set);
-    filterAttrs = keep: set: removeAttrs set (filter (name: !(keep name set.${name})) (attrNames set));
     concatMap = builtins.concatMap;
     concatMapStringsSep =
       sep: f: list:
@@ -45,13 +44,9 @@ let
     optionals = when: list: if when then list else [ ];
     optionalString = when: text: if when then text else "";
     optionalAttrs = when: set: if when then set else { };
-    last = list: builtins.elemAt list (length list - 1);
-    unique = foldl' (all: one: if elem one all then all else all ++ [ one ]) [ ];
     flatten = x: if builtins.isList x then builtins.concatMap flatten x else [ x ];
 
     hasPrefix = prefix: text: substring 0 (stringLength prefix) text == prefix;
-    removePrefix =
-      prefix: text: if hasPrefix prefix text then substring (stringLength prefix) (-1) text else text;
     hasSuffix =
       suffix: text:
       stringLength text >= stringLength suffix

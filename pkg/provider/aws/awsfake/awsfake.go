@@ -2,8 +2,8 @@
 // speaks the EC2 query protocol and keeps its machines in memory. It is strict, so
 // that a test passes only with what AWS would take: it refuses parameters that it
 // does not know, checks what the signature is for, counts calls against a bucket of
-// tokens, and forgets no client token. It is a standard-library program for any
-// client, and knows nothing of the provider that is tested with it.
+// tokens, and forgets no client token. It is for any client, and knows nothing of the
+// provider that is tested with it.
 //
 // Machines have no goroutines. Each has a list of what it is from which moment on,
 // written ahead; what it is at a time is looked up there. So reads that lag are
@@ -18,6 +18,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/nstance/nstance/pkg/retry"
 )
 
 // The defaults of a Config.
@@ -33,7 +35,7 @@ type Config struct {
 	Account string // whose machines they are; empty: 123456789012
 
 	Now  func() time.Time                                 // nil: time.Now
-	Wait func(ctx context.Context, d time.Duration) error // for delays; nil: a timer
+	Wait func(ctx context.Context, d time.Duration) error // for delays; nil: retry.Wait
 	Seed uint64
 
 	Boot     time.Duration // from pending to running
@@ -84,7 +86,7 @@ func New(cfg Config) *Cloud {
 		cfg.Now = time.Now
 	}
 	if cfg.Wait == nil {
-		cfg.Wait = wait
+		cfg.Wait = retry.Wait
 	}
 	if cfg.Remember == 0 {
 		cfg.Remember = defaultRemember
@@ -102,17 +104,6 @@ func New(cfg Config) *Cloud {
 	}
 	c.Throttle(cfg.Throttles...)
 	return c
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // action is one thing that can be asked for.
