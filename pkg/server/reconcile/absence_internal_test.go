@@ -1,10 +1,13 @@
 package reconcile
 
 import (
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
@@ -122,3 +125,58 @@ func TestTooLate(t *testing.T) {
 		}
 	}
 }
+
+// TestAListIsTakenOverAsOne: when all are found again no decision sees a part of them
+// still absent, which would look like a few whose absence is believed.
+func TestAListIsTakenOverAsOne(t *testing.T) {
+	const all = 1000
+	began := time.Now()
+	o := newObservations(newSchedule(), true, began)
+	var c census
+	var records []fleet.Instance
+	var lost []answer
+	for n := range all {
+		r := fleet.Instance{
+			ID: fleet.InstanceID(fmt.Sprintf("i%04d", n)), Phase: fleet.Running, RegisteredAt: &began,
+			Provider: fleet.ProviderRef{ID: fmt.Sprintf("vm-%d", n)},
+		}
+		records, lost = append(records, r), append(lost, answer{id: r.ID, asked: began})
+		c.present = append(c.present, pair{record: r, vm: provider.VM{ProviderID: r.Provider.ID, ID: r.ID, State: provider.StateRunning}})
+	}
+	o.seeAll(records, lost, began)
+	if absent, _ := o.missing(); len(absent) != all {
+		t.Fatalf("%d absent, want %d", len(absent), all)
+	}
+
+	var done atomic.Bool
+	seen := make(chan map[int]bool, 1)
+	watched := make(chan struct{})
+	go func() {
+		counts := map[int]bool{}
+		for first := true; !done.Load(); first = false {
+			absent, _ := o.missing()
+			counts[len(absent)] = true
+			if first {
+				close(watched)
+			}
+		}
+		seen <- counts
+	}()
+	<-watched
+	(&sweeper{term: &term{observed: o}, creates: noCreates{}}).absorb(t.Context(), c, began.Add(time.Second))
+	done.Store(true)
+	for n := range <-seen {
+		if n != 0 && n != all {
+			t.Errorf("%d of %d were absent for a moment", n, all)
+		}
+	}
+	if absent, _ := o.missing(); len(absent) != 0 {
+		t.Errorf("%d absent, want 0", len(absent))
+	}
+}
+
+// noCreates are under way.
+type noCreates struct{}
+
+func (noCreates) underWay() map[fleet.InstanceID]bool { return nil }
+func (noCreates) relisted(time.Time)                  {}

@@ -239,11 +239,16 @@ func (s *sweeper) relist(ctx context.Context) error {
 	return nil
 }
 
-// absorb takes over what a census saw and returns what it makes suspect.
+// absorb takes over what a census saw, all of it as one, and returns what it makes
+// suspect: a part of what a list shows looks like the absence of the rest.
 func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) suspects {
 	now := time.Now()
+	records, answers := make([]fleet.Instance, len(c.present)), make([]answer, len(c.present))
+	for n, p := range c.present {
+		records[n], answers[n] = p.record, answer{id: p.record.ID, vm: p.vm, found: true, asked: asked}
+	}
+	s.observed.seeAll(records, answers, now)
 	for _, p := range c.present {
-		s.observed.see(p.record, answer{vm: p.vm, found: true, asked: asked}, now)
 		// The VM of a pending record may be half made: its create is repeated,
 		// which completes it and answers with it.
 		if p.record.Provider.ID == "" && p.record.Phase != fleet.Pending {
