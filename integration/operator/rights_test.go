@@ -89,12 +89,14 @@ func (w *world) bind(name string, to rbacv1.Subject) {
 // elsewhere are rights that no story is sure to use: tests of the operator's packages do.
 var elsewhere = map[planetest.Call]string{
 	{Verb: "get", Resource: "namespaces"}:                                             "drain, TestMachineDrainRules",
+	{Verb: "get", Resource: "nodes"}:                                                  "drain, TestNoNode",
 	{Verb: "get", Group: "apps", Resource: "daemonsets"}:                              "drain, TestNodeIsEmptied",
 	{Verb: "delete", Resource: "secrets"}:                                             "cluster, TestADeletedClusterIsLetGo",
 	{Verb: "update", Resource: "secrets"}:                                             "secretstore, TestCAs",
 	{Verb: "patch", Resource: "events"}:                                               "an event of an election that comes again",
 	{Verb: "patch", Group: v1beta1.Group, Resource: "nstancemachinetemplates/status"}: "machine, TestATemplateShowsWhatItsMachinesHave",
 	{Verb: "delete", Group: v1beta1.Group, Resource: "nstancemachines"}:               "ondemand, TestACrashAtAnyStepLeavesOneMachine",
+	{Verb: "get", Group: v1beta1.Group, Resource: "nstancemachines"}:                  "pool, TestADeletedPoolLeavesLivingMachinesAlone",
 	{Verb: "delete", Group: v1beta1.Group, Resource: "nstanceshardgroups"}:            "pool, TestADeletedPoolWaitsForItsShards",
 	// Where OwnerReferencesPermissionEnforcement is on, it asks the authorizer.
 	{Verb: "update", Group: v1beta1.Group, Resource: "nstancemachinepools/finalizers"}: "no call",

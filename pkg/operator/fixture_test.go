@@ -16,10 +16,13 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nstance/nstance/pkg/operator"
 	"github.com/nstance/nstance/pkg/operator/planetest"
@@ -46,6 +49,21 @@ type world struct {
 	file      string
 	rest      *rest.Config      // the way to the API server
 	env       map[string]string // of the operators
+	now       func() time.Time  // of the operators
+}
+
+// rooms are the folders whose markers make up the operator's rights.
+func rooms(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []string{"."}
+	for _, file := range files {
+		all = append(all, filepath.Dir(file))
+	}
+	return slices.Compact(all)
 }
 
 func newWorld(t *testing.T) *world {
@@ -53,8 +71,10 @@ func newWorld(t *testing.T) *world {
 	plane := shared.Plane(t)
 	w := &world{
 		t: t, plane: plane, namespace: plane.Namespace(t), shards: shardstest.New(t, nil, "one", "two"),
-		at: map[string]registrationtest.Shard{}, file: filepath.Join(t.TempDir(), "config.yaml"), rest: plane.Config, env: map[string]string{},
+		at: map[string]registrationtest.Shard{}, file: filepath.Join(t.TempDir(), "config.yaml"), env: map[string]string{},
+		now: time.Now,
 	}
+	w.rest = plane.Allowed(t, w.namespace, rooms(t)...)
 	w.register = registrationtest.New(t, w.shards.CA())
 	w.at["one"], w.at["two"] = w.register.Shard("one"), w.register.Shard("two")
 	w.configure("one", "two")
@@ -129,7 +149,7 @@ func (w *world) start(flags ...string) *process {
 	go func() {
 		defer close(done)
 		p.ended <- operator.Run(ctx, operator.Config{
-			Settings: s, REST: w.rest, Version: "test", Host: "test", ReadFile: os.ReadFile, Now: time.Now,
+			Settings: s, REST: w.rest, Version: "test", Host: "test", ReadFile: os.ReadFile, Now: w.now,
 			Random: func() float64 { return 0 }, Entropy: rand.Reader, Dialer: w.dial, Logger: funcr.New(p.hear, funcr.Options{}),
 			ShardTimeout: 5 * time.Second,
 		})
@@ -158,17 +178,20 @@ func (p *process) heard(text string) int {
 }
 
 // ready reports whether the operator answers that it is.
-func (p *process) ready() bool {
+func (p *process) ready() bool { return p.readiness() == http.StatusOK }
+
+// readiness is the status of the operator's answer; 0: there is none.
+func (p *process) readiness() int {
 	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, "http://"+p.health+"/readyz", nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return false
+		return 0
 	}
 	answer.Body.Close()
-	return answer.StatusCode == http.StatusOK
+	return answer.StatusCode
 }
 
 // end stops the operator and returns how it ended.
@@ -187,6 +210,27 @@ func (p *process) wait() error {
 		p.t.Fatal("the operator does not end")
 		return nil
 	}
+}
+
+// elect has a holder have the operators' Lease for an hour; "": nobody has it.
+func (w *world) elect(holder string) {
+	w.t.Helper()
+	meta := metav1.ObjectMeta{Namespace: w.namespace, Name: "nstance-operator-leader-election"}
+	shardstest.Eventually(w.t, fmt.Sprintf("the Lease is that of %q", holder), func() bool {
+		lease := coordinationv1.Lease{ObjectMeta: meta}
+		err := w.plane.Client.Get(w.t.Context(), client.ObjectKeyFromObject(&lease), &lease)
+		now := metav1.NowMicro()
+		lease.Spec = coordinationv1.LeaseSpec{
+			HolderIdentity: &holder, LeaseDurationSeconds: new(int32(3600)), AcquireTime: &now, RenewTime: &now, LeaseTransitions: new(int32(1)),
+		}
+		switch {
+		case apierrors.IsNotFound(err):
+			return w.plane.Client.Create(w.t.Context(), &lease) == nil
+		case err != nil:
+			w.t.Fatal(err)
+		}
+		return w.plane.Client.Update(w.t.Context(), &lease) == nil
+	})
 }
 
 // watched waits until a shard has been asked for all of it, n times or more.

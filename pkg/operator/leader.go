@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,12 +26,18 @@ var errNotRegistered = errors.New("the operator is not registered yet")
 type leader struct {
 	config Config
 	store  *secretstore.Store
+	// looks is another view of the same, since what is written to store depends on what was
+	// last read from it.
+	looks  *secretstore.Store
 	client *client.Client
 	shards *shards.Set
 	log    *slog.Logger
 
 	file atomic.Pointer[settings.File]     // the one in force
 	id   atomic.Pointer[identity.Identity] // nil: there is none yet
+	// registered is whether there was a certificate to go on with when that was last looked at.
+	registered atomic.Bool
+	began      time.Time
 }
 
 func newLeader(c Config, log *slog.Logger) (*leader, error) {
@@ -39,11 +46,11 @@ func newLeader(c Config, log *slog.Logger) (*leader, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &leader{config: c, log: log}
-	l.store = secretstore.New(secretstore.Config{
+	stored := secretstore.Config{
 		Client: direct, Namespace: c.Namespace, Holder: c.Host, Now: c.Now,
 		CAConfigMap: c.CAConfigMap, CertSecret: c.CertSecret, KeySecret: c.KeySecret, NonceSecret: c.NonceSecret,
-	})
+	}
+	l := &leader{config: c, log: log, store: secretstore.New(stored), looks: secretstore.New(stored), began: c.Now()}
 	l.client = client.New(client.Config{TLS: l.tls, UserAgent: c.userAgent(), Random: c.Random, Dialer: c.Dialer})
 	l.shards = shards.New(shards.Config{Client: l.client, Now: c.Now, Random: c.Random})
 	l.use(c.File)
@@ -65,7 +72,7 @@ func (l *leader) NeedLeaderElection() bool { return true }
 // Start is the leader's work until ctx ends. Its error ends the process.
 func (l *leader) Start(ctx context.Context) error {
 	defer l.client.Close()
-	id, err := registration.Open(ctx, l.registration())
+	id, err := registration.Open(ctx, l.registration(l.store))
 	if ctx.Err() != nil {
 		return nil // asked to stop
 	}
@@ -86,14 +93,14 @@ func (l *leader) Start(ctx context.Context) error {
 	)
 }
 
-func (l *leader) registration() registration.Config {
+func (l *leader) registration(store *secretstore.Store) registration.Config {
 	c, f := l.config, l.file.Load()
 	asked := make([]client.Shard, 0, len(f.Shards))
 	for _, s := range f.Shards {
 		asked = append(asked, client.Shard{ID: s.ID, Addrs: s.Registration})
 	}
 	return registration.Config{
-		Store: l.store, Cluster: f.Cluster, Tenant: f.Tenant, Shards: asked, Timeout: c.ShardTimeout, UserAgent: c.userAgent(),
+		Store: store, Cluster: f.Cluster, Tenant: f.Tenant, Shards: asked, Timeout: c.ShardTimeout, UserAgent: c.userAgent(),
 		Now: c.Now, Random: c.Random, Entropy: c.Entropy, Dialer: c.Dialer, Logger: l.log,
 	}
 }
@@ -110,9 +117,16 @@ func (l *leader) tls(shard, host string) *tls.Config {
 	}
 }
 
+// waitPatience is how long an operator that waits to be elected is not ready because there
+// is no certificate to go on with. A registration takes seconds. After it the operator is
+// ready whatever there is: a rollout may wait for it to end the one that is elected, and
+// that one may have lost its certificate.
+const waitPatience = time.Minute
+
 // ready reports why this operator is of no use yet. One that waits to be elected is
-// ready for that.
-func (l *leader) ready(elected <-chan struct{}) error {
+// ready when there is a certificate to go on with. Before that it is not: a rollout that
+// it ended would have the nonce deleted that the first registration still needs.
+func (l *leader) ready(ctx context.Context, elected <-chan struct{}) error {
 	if l.id.Load() != nil {
 		return nil
 	}
@@ -121,10 +135,17 @@ func (l *leader) ready(elected <-chan struct{}) error {
 		return errNotRegistered
 	default:
 	}
-	if l.config.LeaderElect {
+	if !l.config.LeaderElect {
+		return errNotRegistered
+	}
+	if l.registered.Load() || l.config.Now().Sub(l.began) >= waitPatience {
 		return nil
 	}
-	return errNotRegistered
+	if err := registration.Check(ctx, l.registration(l.looks)); err != nil {
+		return err
+	}
+	l.registered.Store(true)
+	return nil
 }
 
 // together runs tasks until all have ended. The first that fails ends the others, and

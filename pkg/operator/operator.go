@@ -78,7 +78,7 @@ func Run(ctx context.Context, c Config) error {
 		mgr.Add(leader),
 		mgr.Add(&fileWatch{config: c, leader: leader, log: log}),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("identity", func(*http.Request) error { return leader.ready(mgr.Elected()) }),
+		mgr.AddReadyzCheck("identity", func(r *http.Request) error { return leader.ready(r.Context(), mgr.Elected()) }),
 	} {
 		if add != nil {
 			return add

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 )
@@ -155,21 +155,55 @@ func TestLeaders(t *testing.T) {
 	}
 }
 
+// TestWaiting: an operator that waits to be elected is ready only once there is a
+// certificate that it could go on with. helm test asks it, and then the nonce is deleted.
+func TestWaiting(t *testing.T) {
+	w := newWorld(t)
+	w.given(true)
+	w.elect("another")
+	p := w.start("--leader-elect")
+	shardstest.Eventually(t, "it says that it is not ready", func() bool { return p.readiness() == http.StatusInternalServerError })
+	w.elect("")
+	shardstest.Eventually(t, "it registers", p.ready)
+	if err := p.end(); err != nil {
+		t.Errorf("stopped: %v", err)
+	}
+	w.elect("another")
+	next := w.start("--leader-elect")
+	shardstest.Eventually(t, "the next one is ready to be elected", next.ready)
+	if n := w.watches("one"); n > 1 {
+		t.Errorf("%d watches of a shard: the next one was elected", n)
+	}
+}
+
+// TestWaitingForNothing: where the one that is elected has lost its certificate, or it is
+// of no use, a rollout has to be able to end that one.
+func TestWaitingForNothing(t *testing.T) {
+	w := newWorld(t)
+	w.given(false)
+	useless := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "nstance-operator-cert"},
+		Data:       map[string][]byte{"tls.crt": []byte("half of a pair")},
+	}
+	if err := w.plane.Client.Create(t.Context(), useless); err != nil {
+		t.Fatal(err)
+	}
+	var later atomic.Int64
+	w.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	w.elect("another")
+	p := w.start("--leader-elect")
+	shardstest.Eventually(t, "it says that it is not ready", func() bool { return p.readiness() == http.StatusInternalServerError })
+	later.Store(int64(time.Minute))
+	shardstest.Eventually(t, "it does not wait for ever", p.ready)
+}
+
 // TestLostLease: who is not the leader any more ends.
 func TestLostLease(t *testing.T) {
 	w := newWorld(t)
 	w.given(true)
 	p := w.start("--leader-elect")
 	w.watched("one", 1)
-	key := client.ObjectKey{Namespace: w.namespace, Name: "nstance-operator-leader-election"}
-	shardstest.Eventually(t, "somebody else has the Lease", func() bool {
-		var lease coordinationv1.Lease
-		if err := w.plane.Client.Get(t.Context(), key, &lease); err != nil {
-			t.Fatal(err)
-		}
-		lease.Spec.HolderIdentity, lease.Spec.RenewTime.Time = new("somebody"), time.Now().Add(time.Hour)
-		return w.plane.Client.Update(t.Context(), &lease) == nil
-	})
+	w.elect("somebody")
 	if err := p.wait(); err == nil || !strings.Contains(err.Error(), "leader election lost") {
 		t.Errorf("it ended with %v", err)
 	}

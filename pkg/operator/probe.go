@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,16 +14,17 @@ import (
 )
 
 const (
-	// probePatience is how long an answer may take: more than kubelet grants, for names
-	// have to be found too, and a Service leads to a pod only some time after that is
-	// ready.
-	probePatience = 10 * time.Second
+	// probePatience is how long a good answer may take: more than kubelet grants, for names
+	// have to be found too, a Service leads to a pod only some time after that is ready,
+	// and an operator that was just elected has to open its identity first.
+	probePatience = 30 * time.Second
 	probeEvery    = 250 * time.Millisecond
 )
 
 // Probe asks an operator's health endpoint and writes its answer to out. There is no
-// shell in the operator's image that could. It asks again while nothing answers, for at
-// most 10 seconds; any answer but 200 is an error at once.
+// shell in the operator's image that could. It asks again while nothing answers, or what
+// answers says that it is not ready (5xx), for at most 30 seconds; any other answer but
+// 200 is an error at once.
 func Probe(ctx context.Context, endpoint string, out io.Writer) error {
 	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("--probe: %.200q is not valid: want a URL such as http://nstance-operator.nstance:8081/readyz", endpoint)
@@ -31,36 +33,44 @@ func Probe(ctx context.Context, endpoint string, out io.Writer) error {
 	defer cancel()
 	var last error // that says more than that the time is over
 	for {
-		answer, err := probe(ctx, endpoint)
+		text, err := probe(ctx, endpoint)
 		if err == nil {
-			defer answer.Body.Close()
-			return judge(answer, out)
+			_, err = fmt.Fprintf(out, "%s\n", text)
+			return err
 		}
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
-		if retry.Wait(ctx, probeEvery) != nil {
+		if errors.Is(err, errWrongAnswer) || retry.Wait(ctx, probeEvery) != nil {
 			return fmt.Errorf("--probe: %w", last)
 		}
 	}
 }
 
-func probe(ctx context.Context, endpoint string) (*http.Response, error) {
+// errWrongAnswer is an answer that will not become another by being asked for again.
+var errWrongAnswer = errors.New("want 200")
+
+// probe asks once, and returns what a good answer says.
+func probe(ctx context.Context, endpoint string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint, http.NoBody)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	return http.DefaultClient.Do(req)
-}
-
-func judge(answer *http.Response, out io.Writer) error {
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 4096))
+	answer, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("--probe: %s: %w", answer.Request.URL, err)
+		return "", err
 	}
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("--probe: %s answers %s: %s", answer.Request.URL, answer.Status, strings.TrimSpace(string(text)))
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, 4096))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", endpoint, err)
 	}
-	_, err = fmt.Fprintf(out, "%s\n", strings.TrimSpace(string(text)))
-	return err
+	switch text := strings.TrimSpace(string(body)); {
+	case answer.StatusCode == http.StatusOK:
+		return text, nil
+	case answer.StatusCode >= http.StatusInternalServerError:
+		return "", fmt.Errorf("%s answers %s: %s", endpoint, answer.Status, text)
+	default:
+		return "", fmt.Errorf("%s answers %s: %s: %w", endpoint, answer.Status, text, errWrongAnswer)
+	}
 }

@@ -89,7 +89,7 @@ func newRoom(t *testing.T, ways func(ctrl.Manager, *room) (*workload.Cluster, er
 
 func (r *room) operate(ways func(ctrl.Manager, *room) (*workload.Cluster, error)) {
 	r.t.Helper()
-	mgr, err := ctrl.NewManager(r.plane.Config, ctrl.Options{
+	mgr, err := ctrl.NewManager(r.plane.Allowed(r.t, r.ns, ".", "../workload"), ctrl.Options{
 		Scheme:  r.plane.Client.Scheme(),
 		Metrics: server.Options{BindAddress: "0"},
 		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{r.ns: {}}, ByObject: workload.Cache()},

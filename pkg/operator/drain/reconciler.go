@@ -80,7 +80,7 @@ func requests(e shards.Event) []reconcile.Request {
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=nstancemachines,namespace=nstance,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,namespace=nstance,verbs=create;patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch;patch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -51,7 +50,7 @@ func runOn(t *testing.T, on *shardstest.World, names ...string) *live {
 		l.shards.Shard(name).AddGroup("web", 0, "knd")
 	}
 	l.shards.Synced()
-	config := rest.CopyConfig(shared.Plane(t).Config)
+	config := shared.Plane(t).Allowed(t, l.ns, ".")
 	config.QPS = -1
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: l.api.Scheme(), Metrics: server.Options{BindAddress: "0"},

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,8 +33,9 @@ const clusterName = "c--t"
 type world struct {
 	*testing.T
 	api    client.Client
-	ns     string // of Machines
-	pods   string // the namespace of pods
+	ns     string       // of Machines
+	pods   string       // the namespace of pods
+	config *rest.Config // with the rights of the controllers
 	rec    *ondemand.Reconciler
 	notes  chan string
 	writes int
@@ -50,6 +52,8 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	plane := shared.Plane(t)
 	w := &world{T: t, api: plane.Client, ns: plane.Namespace(t), pods: plane.Namespace(t)}
+	w.config = plane.Allowed(t, w.ns, ".", "../machine")
+	w.config.QPS = -1
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: clusterName}}
 	cluster.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: "api", Port: 6443}
 	w.create(cluster)

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -33,9 +32,7 @@ var _ ondemand.Workload = (*workload.Cluster)(nil)
 // operator, until the test or stop ends them.
 func (w *world) run(shards *shardstest.World) (stop func()) {
 	w.Helper()
-	config := rest.CopyConfig(shared.Plane(w.T).Config)
-	config.QPS = -1
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
+	mgr, err := ctrl.NewManager(w.config, ctrl.Options{
 		Scheme: w.api.Scheme(), Metrics: server.Options{BindAddress: "0"},
 		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{w.ns: {}}, ByObject: w.kept()},
 	})

@@ -1,9 +1,14 @@
 package planetest
 
 import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -18,7 +23,8 @@ const marker = "// +kubebuilder:rbac:"
 // Allowed returns the way to the API server of a user of a namespace who may do what
 // the markers in the Go files of these folders say, and nothing else: what they
 // say of a namespace holds in this one, the rest everywhere. The folders are told from
-// the test's own.
+// the test's own. The test fails when anything is denied to the user, for a controller
+// that tries again may get by without.
 func (p *Plane) Allowed(tb testing.TB, ns string, folders ...string) *rest.Config {
 	tb.Helper()
 	var here, everywhere []rbacv1.PolicyRule
@@ -47,7 +53,38 @@ func (p *Plane) Allowed(tb testing.TB, ns string, folders ...string) *rest.Confi
 			tb.Fatal(err)
 		}
 	}
-	return p.User(tb, user)
+	config := p.User(tb, user)
+	var denied sync.Map
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return denying{next, &denied} })
+	tb.Cleanup(func() { // after those of what uses the config
+		for what := range denied.Range {
+			tb.Errorf("no marker allows it: %s", what)
+		}
+	})
+	return config
+}
+
+// denying notes on their way which calls were denied for want of a right.
+type denying struct {
+	next   http.RoundTripper
+	denied *sync.Map // by what is shown of them
+}
+
+func (t denying) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := t.next.RoundTrip(r)
+	if err != nil || answer.StatusCode != http.StatusForbidden {
+		return answer, err
+	}
+	body, err := io.ReadAll(answer.Body)
+	if err := errors.Join(err, answer.Body.Close()); err != nil {
+		return nil, err
+	}
+	answer.Body = io.NopCloser(bytes.NewReader(body))
+	// A namespace that ends, or a quota, forbids in other words.
+	if bytes.Contains(body, []byte(" cannot ")) {
+		t.denied.Store(r.Method+" "+r.URL.Path, nil)
+	}
+	return answer, nil
 }
 
 // rules reads the markers of a file: those of a namespace, and the others.

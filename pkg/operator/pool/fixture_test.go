@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -34,17 +35,18 @@ const clusterName = "example--default"
 
 // stage is a namespace with shards behind it, and what plays the other controllers.
 type stage struct {
-	t     *testing.T
-	api   client.Client
-	plane *planetest.Plane
-	ns    string
-	world *shardstest.World
-	nodes *nodes
-	core  *core
-	grace time.Duration
-	doubt time.Duration // 0: a second
-	sync  time.Duration
-	stop  func() // the operator
+	t      *testing.T
+	api    client.Client
+	plane  *planetest.Plane
+	config *rest.Config // with the rights of the controller
+	ns     string
+	world  *shardstest.World
+	nodes  *nodes
+	core   *core
+	grace  time.Duration
+	doubt  time.Duration // 0: a second
+	sync   time.Duration
+	stop   func() // the operator
 }
 
 // newStage makes a stage on which no operator runs yet. Nothing is drained there.
@@ -55,6 +57,7 @@ func newStage(t *testing.T, shards ...string) *stage {
 	for _, id := range shards {
 		s.world.Shard(id).SetTiming(func(timing *shardstest.Timing) { timing.Drain = 0 })
 	}
+	s.config = plane.Allowed(t, s.ns, ".")
 	s.nodes = &nodes{api: plane.Client}
 	s.create(&clusterv1.Cluster{
 		ObjectMeta: metav1.ObjectMeta{Name: clusterName},
@@ -81,7 +84,10 @@ func (s *stage) run(world *shardstest.World) {
 	if s.sync > 0 {
 		options.Cache.SyncPeriod = &s.sync
 	}
-	mgr, err := ctrl.NewManager(s.plane.Config, options)
+	mgr, err := ctrl.NewManager(s.config, options)
+	s.must(err)
+	// Those that play the others see what the operator sees, and may do everything.
+	others, err := client.New(s.plane.Config, client.Options{Scheme: s.api.Scheme(), Cache: &client.CacheOptions{Reader: mgr.GetCache()}})
 	s.must(err)
 	s.nodes.cache = mgr.GetCache()
 	r := &pool.Reconciler{
@@ -89,8 +95,8 @@ func (s *stage) run(world *shardstest.World) {
 		Doubt: cmp.Or(s.doubt, time.Second),
 	}
 	s.must(r.SetupWithManager(mgr))
-	s.must((&pusher{mgr.GetClient(), world.Set}).setup(mgr))
-	s.core = &core{api: mgr.GetClient(), drained: map[string]bool{}}
+	s.must((&pusher{others, world.Set}).setup(mgr))
+	s.core = &core{api: others, drained: map[string]bool{}}
 	s.must(s.core.setup(mgr))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -76,6 +76,16 @@ func Open(ctx context.Context, c Config) (*identity.Identity, error) {
 	}
 }
 
+// Check reports why an operator that opened its identity now would have to register; nil:
+// what is stored does. It writes nothing.
+func Check(ctx context.Context, c Config) error {
+	id, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	return c.problem(id)
+}
+
 func (c Config) open(ctx context.Context) (*identity.Identity, error) {
 	id, err := identity.Open(ctx, identity.Config{
 		Store: c.Store, Cluster: c.Cluster, Now: c.Now, Entropy: c.Entropy,

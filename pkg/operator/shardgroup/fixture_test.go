@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 // site is a namespace of a real control plane with the controller and its shards.
 type site struct {
 	t         testing.TB
-	config    *rest.Config
+	config    *rest.Config // with the rights of the controller
 	client    client.Client
 	namespace string
 	shards    *fake
@@ -53,14 +53,17 @@ type site struct {
 func newSite(t testing.TB, names ...string) *site {
 	t.Helper()
 	plane := shared.Plane(t)
-	s := &site{t: t, config: rest.CopyConfig(plane.Config), shards: newFake(names...)}
-	s.config.QPS, s.config.Burst = 1000, 1000
+	s := &site{t: t, shards: newFake(names...)}
+	administrator := rest.CopyConfig(plane.Config)
+	administrator.QPS, administrator.Burst = 1000, 1000
 	var err error
-	s.client, err = client.New(s.config, client.Options{Scheme: plane.Client.Scheme()})
+	s.client, err = client.New(administrator, client.Options{Scheme: plane.Client.Scheme()})
 	s.must(err)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "shardgroup-"}}
 	s.must(s.client.Create(t.Context(), ns))
 	s.namespace = ns.Name
+	s.config = plane.Allowed(t, s.namespace, ".")
+	s.config.QPS, s.config.Burst = 1000, 1000
 	return s
 }
 
