@@ -255,11 +255,13 @@ func TestStubbornAgentIsKilled(t *testing.T) {
 	}
 	eventually(t, "the agent is gone", func() bool { return state(t, p, vm.Ref()) == provider.StateDeleted })
 	if running(pid) {
-		t.Error("the folder went before the process")
+		t.Error("the instance went before its process")
 	}
-	if _, err := os.Stat(w.folder(vm)); !os.IsNotExist(err) {
-		t.Errorf("the folder is still there: %v", err)
-	}
+	// The instance is gone with its state.json, a moment before its folder is.
+	eventually(t, "the folder is gone", func() bool {
+		_, err := os.Stat(w.folder(vm))
+		return os.IsNotExist(err)
+	})
 }
 
 // TestDeleteTakenUp has a server end in the middle of a deletion.
