@@ -32,6 +32,10 @@ func rooms() map[string][]string {
 		"pkg/object":           {"pkg/retry"},
 		"pkg/record":           {},
 		"pkg/retry":            {},
+		"pkg/awsclient":        {},
+		"pkg/awsclient/iam":    {},
+		"pkg/awscall":          {"pkg/awsclient", "pkg/retry"},
+		"pkg/asg":              {"pkg/awscall", "pkg/awsclient", "pkg/retry"},
 		"pkg/server/broadcast": {},
 		"pkg/files":            {},
 		"pkg/garbage":          {},
@@ -53,8 +57,8 @@ func rooms() map[string][]string {
 		"pkg/agent":            {"pkg/agent/spot", "pkg/files", "pkg/fleet", "pkg/identity", "pkg/pki", "pkg/retry", "pkg/rpc", proto},
 		"pkg/agent/spot":       {"pkg/fleet", "pkg/retry"},
 		"pkg/admin": {
-			"pkg/client", "pkg/fleet", "pkg/identity", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/retry", "pkg/rpc",
-			"pkg/secrets", proto,
+			"pkg/awsclient", "pkg/client", "pkg/config", "pkg/fleet", "pkg/identity", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki",
+			"pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/secrets/aws", proto,
 		},
 		"pkg/admin/cli": {"pkg/admin", "pkg/client", "pkg/config", "pkg/fleet", "pkg/secrets"},
 
@@ -70,9 +74,10 @@ func rooms() map[string][]string {
 			"pkg/server/operators", "pkg/server/plan", "pkg/server/reconcile", "pkg/server/registration", "pkg/server/roster",
 		},
 		"pkg/server": {
-			"pkg/config", "pkg/fleet", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/provider", "pkg/provider/docker", "pkg/provider/kubenode",
-			"pkg/provider/process", "pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/server/agents", "pkg/server/election", "pkg/server/leader",
-			"pkg/server/ledger", "pkg/server/operators", "pkg/server/registration", "pkg/server/renewal", "pkg/server/roster", proto,
+			"pkg/awsclient", "pkg/config", "pkg/fleet", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/provider", "pkg/provider/aws",
+			"pkg/provider/docker", "pkg/provider/kubenode", "pkg/provider/process", "pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/secrets/aws",
+			"pkg/server/agents", "pkg/server/election", "pkg/server/leader", "pkg/server/ledger", "pkg/server/operators",
+			"pkg/server/registration", "pkg/server/renewal", "pkg/server/roster", proto,
 		},
 
 		"pkg/object/bucket": {"pkg/object", "pkg/object/dir", "pkg/object/s3"},
@@ -85,6 +90,7 @@ func rooms() map[string][]string {
 
 		"pkg/dev/s3":    {"pkg/object"},
 		"pkg/dev/kube":  {},
+		"pkg/dev/aws":   {"pkg/provider/aws/awsfake", "pkg/retry"},
 		"pkg/dev/watch": {"pkg/retry"},
 		"pkg/dev/stack": {
 			"pkg/config", "pkg/dev/kube", "pkg/dev/watch", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/retry",
@@ -139,11 +145,13 @@ func rooms() map[string][]string {
 		},
 
 		"cmd/nstance-server":   {"pkg/garbage", "pkg/server"},
+		"cmd/nstance-asg":      {"pkg/asg"},
 		"cmd/nstance-agent":    {"pkg/agent", "pkg/retry", "pkg/rpc"},
 		"cmd/nstance-operator": {"pkg/garbage", "pkg/operator", "pkg/operator/settings"},
 		"cmd/nstance-admin":    {"pkg/admin/cli"},
 		"cmd/dev":              {"pkg/dev/stack"},
 		"cmd/dev-s3":           {"pkg/dev/s3"},
+		"cmd/dev-aws":          {"pkg/dev/aws", "pkg/provider/aws/awsfake"},
 	}
 	// What implements a port, and the port's contract as a test suite, know the
 	// port and what the port knows.
@@ -151,6 +159,8 @@ func rooms() map[string][]string {
 		"pkg/object":   {"s3", "dir", "mem", "objecttest"},
 		"pkg/provider": {"aws", "docker", "process", "kubenode", "fake", "providertest"},
 
+		"pkg/awsclient":        {"awsclienttest"},
+		"pkg/secrets":          {"aws", "secretstest"},
 		"pkg/server/reconcile": {"ledgertest"},
 		"pkg/identity":         {"identitytest"},
 	} {
@@ -159,6 +169,8 @@ func rooms() map[string][]string {
 		}
 	}
 	// One provider's own rooms, below it.
+	ports["pkg/provider/aws"] = append(ports["pkg/provider/aws"], "pkg/awscall", "pkg/awsclient")
+	ports["pkg/secrets/aws"] = append(ports["pkg/secrets/aws"], "pkg/awscall", "pkg/awsclient", "pkg/retry")
 	ports["pkg/provider/aws/awsfake"] = []string{"pkg/retry"} // knows the wire, and nothing of what calls
 	ports["pkg/provider/docker/signature"] = nil
 	ports["pkg/provider/docker/registry"] = []string{"pkg/provider", "pkg/provider/docker/signature"}

@@ -28,12 +28,13 @@ func libraries() map[string][]string {
 		"k8s.io/klog/v2":                 {"pkg/operator"}, // only to lead its lines into the log
 		"github.com/go-logr/logr":        {"pkg/operator"},
 
-		// The SDK for AWS is many modules, all of one room.
-		"github.com/aws/aws-sdk-go-v2":                  {"pkg/provider/aws"},
-		"github.com/aws/aws-sdk-go-v2/credentials":      {"pkg/provider/aws"},
-		"github.com/aws/aws-sdk-go-v2/feature/ec2/imds": {"pkg/provider/aws"},
+		// The SDK for AWS is many modules: what all services need has one room, and each
+		// service another.
+		"github.com/aws/aws-sdk-go-v2":                  {"pkg/awscall", "pkg/awsclient", "pkg/awsclient/awsclienttest", "pkg/provider/aws"},
+		"github.com/aws/aws-sdk-go-v2/credentials":      {"pkg/awsclient"},
+		"github.com/aws/aws-sdk-go-v2/feature/ec2/imds": {"pkg/awsclient"},
 		"github.com/aws/aws-sdk-go-v2/service/ec2":      {"pkg/provider/aws"},
-		"github.com/aws/smithy-go":                      {"pkg/provider/aws"},
+		"github.com/aws/smithy-go":                      {"pkg/awscall", "pkg/awsclient", "pkg/provider/aws"},
 
 		"google.golang.org/genproto/googleapis/rpc": {"pkg/rpc"},
 		"github.com/docker/docker":                  {"pkg/provider/docker"},
@@ -52,7 +53,7 @@ func libraries() map[string][]string {
 			"images/release", "integration/cluster/machine", "pkg/admin/cli", "pkg/operator/settings", "pkg/provider/kubenode",
 		},
 		"github.com/shirou/gopsutil/v4": {"pkg/agent", "pkg/dev/stack"}, // what a machine and a process are like
-		"github.com/spf13/cobra":        {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-s3", "images"},
+		"github.com/spf13/cobra":        {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-aws", "cmd/dev-s3", "images"},
 
 		"github.com/google/go-containerregistry": {
 			"images/base", "images/registry", "images/release", "pkg/provider/docker/registry", "pkg/provider/docker/registry/registrytest",

@@ -54,6 +54,9 @@ func checkImage(wrong *provider.FieldErrors, in *ec2.RunInstancesInput) {
 	if sdk.ToString(in.ImageId) == "" && in.LaunchTemplate == nil {
 		wrong.Addf("args.ImageId", "required: want the id of an image, or args.LaunchTemplate")
 	}
+	if id := sdk.ToString(in.ImageId); strings.HasPrefix(id, "resolve:") {
+		wrong.Addf("args.ImageId", "%.80q would have EC2 read a parameter, which servers have no right to: want the id of an image", id)
+	}
 }
 
 // checkMarket: EC2 starts an instance of a persistent request again after it was ended,

@@ -35,6 +35,7 @@ func TestArgs(t *testing.T) {
 
 		{`{}`, "args.ImageId: required"},
 		{`{"ImageId": ""}`, "args.ImageId: required"},
+		{`{"ImageId": "resolve:ssm:golden"}`, `args.ImageId: "resolve:ssm:golden" would have EC2 read a parameter`},
 		{`{` + ok + `, "Colour": "red"}`, "args.Colour: no such field (have: AdditionalInfo, BlockDeviceMappings,"},
 		{`{"imageId": "ami-1"}`, "args.imageId: no such field: want ImageId"},
 		{`{` + ok + `, "noSmithyDocumentSerde": {}}`, "args.noSmithyDocumentSerde: no such field"},

@@ -20,6 +20,8 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 
+	"github.com/nstance/nstance/pkg/awscall"
+	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/provider"
 )
 
@@ -27,15 +29,14 @@ import (
 type Config struct {
 	Scope  provider.Scope
 	Region string // empty: as the environment or the machine itself says
-	// Endpoint is the URL of another EC2 than the region's own; empty: as the
-	// environment says.
-	Endpoint string
-	Logger   *slog.Logger
+	Logger *slog.Logger
 	// Credentials are those of the calls; nil: those of the environment, of the
 	// container, or of the machine's role.
 	Credentials sdk.CredentialsProvider
-	// HTTPClient makes the calls of EC2; nil: the SDK's own.
+	// HTTPClient makes the calls; nil: the SDK's own.
 	HTTPClient *http.Client
+	// Leader moves an address between the servers; nil: nothing to move.
+	Leader *Leader
 }
 
 // Default returns the settings that an empty options object stands for.
@@ -43,13 +44,7 @@ func Default(scope provider.Scope, logger *slog.Logger) Config {
 	return Config{Scope: scope, Logger: logger}
 }
 
-// options are the provider's options in the shard's config.
-type options struct {
-	Region   string `json:"region"`
-	Endpoint string `json:"endpoint"`
-}
-
-// api is what of the SDK is called. These are functions, rather than the client with
+// api is what of AWS is called. These are functions, rather than the client with
 // its seven hundred methods: the linker keeps all methods of a value that is kept in a
 // struct, and they weigh 30 MB.
 type api struct {
@@ -59,15 +54,24 @@ type api struct {
 	describeSubnets    call[ec2.DescribeSubnetsInput, ec2.DescribeSubnetsOutput]
 	describeImages     call[ec2.DescribeImagesInput, ec2.DescribeImagesOutput]
 	describeTypes      call[ec2.DescribeInstanceTypesInput, ec2.DescribeInstanceTypesOutput]
+	describeInterfaces call[ec2.DescribeNetworkInterfacesInput, ec2.DescribeNetworkInterfacesOutput]
+	attachInterface    call[ec2.AttachNetworkInterfaceInput, ec2.AttachNetworkInterfaceOutput]
+	detachInterface    call[ec2.DetachNetworkInterfaceInput, ec2.DetachNetworkInterfaceOutput]
+	assignAddresses    call[ec2.AssignPrivateIpAddressesInput, ec2.AssignPrivateIpAddressesOutput]
+	assignIPv6         call[ec2.AssignIpv6AddressesInput, ec2.AssignIpv6AddressesOutput]
+	unassignIPv6       call[ec2.UnassignIpv6AddressesInput, ec2.UnassignIpv6AddressesOutput]
+	balancing          balancing
 }
 
 type call[In, Out any] func(context.Context, *In, ...func(*ec2.Options)) (*Out, error)
 
 // Provider makes EC2 instances. It is safe for concurrent use.
 type Provider struct {
-	cfg   Config
-	api   api
-	known known
+	cfg    Config
+	api    api
+	known  known
+	region string
+	leader provider.LeaderNetwork // nil: no address to move
 }
 
 var (
@@ -76,6 +80,7 @@ var (
 	_ provider.ImageResolver  = (*Provider)(nil)
 	_ provider.InstanceTypes  = (*Provider)(nil)
 	_ provider.ArgsChecker    = (*Provider)(nil)
+	_ provider.LoadBalancer   = (*Provider)(nil)
 	_ provider.ArgsChecker    = Config{} // before there is a Provider
 )
 
@@ -85,33 +90,34 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configure the aws provider: %w", err)
 	}
-	client, err := cfg.client(ctx)
+	session, err := awsclient.Config{Region: cfg.Region, Credentials: cfg.Credentials, HTTPClient: cfg.HTTPClient}.Open(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("configure the aws provider: %w", err)
 	}
-	return &Provider{cfg: cfg, api: api{
+	client := newEC2(session)
+	p := &Provider{cfg: cfg, region: session.Region, api: api{
 		runInstances:       client.RunInstances,
 		describeInstances:  client.DescribeInstances,
 		terminateInstances: client.TerminateInstances,
 		describeSubnets:    client.DescribeSubnets,
 		describeImages:     client.DescribeImages,
 		describeTypes:      client.DescribeInstanceTypes,
-	}}, nil
+		balancing:          awscall.New(session, awsclient.LoadBalancing).Query,
+		describeInterfaces: client.DescribeNetworkInterfaces,
+		attachInterface:    client.AttachNetworkInterface,
+		detachInterface:    client.DetachNetworkInterface,
+		assignAddresses:    client.AssignPrivateIpAddresses,
+		assignIPv6:         client.AssignIpv6Addresses,
+		unassignIPv6:       client.UnassignIpv6Addresses,
+	}}
+	p.leader = p.newLeaderNetwork()
+	return p, nil
 }
 
-// client makes the SDK's client, of which only some functions are kept.
-func (cfg Config) client(ctx context.Context) (*ec2.Client, error) {
-	region, err := cfg.findRegion(ctx)
-	if err != nil {
-		return nil, err
-	}
-	keys, err := cfg.findCredentials()
-	if err != nil {
-		return nil, err
-	}
-	o := ec2.Options{Region: region, Credentials: keys, RetryMode: sdk.RetryModeStandard, HTTPClient: newTransport(cfg.HTTPClient)}
-	if endpoint := cfg.findEndpoint(); endpoint != "" {
-		o.BaseEndpoint = &endpoint
-	}
-	return ec2.New(o), nil
+// newEC2 makes the SDK's client, of which only some functions are kept.
+func newEC2(s awsclient.Session) *ec2.Client {
+	return ec2.New(ec2.Options{
+		Region: s.Region, Credentials: s.Credentials, HTTPClient: s.HTTPClient, RetryMode: sdk.RetryModeStandard,
+		BaseEndpoint: s.Endpoint(awsclient.EC2),
+	})
 }

@@ -1,6 +1,7 @@
 package aws_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,12 @@ func harness(cfg awsfake.Config) providertest.Harness {
 				Killed:   "Client.UserInitiatedShutdown: User initiated shutdown",
 				Plant:    func(_ *testing.T, tags map[string]string) { cloud.Plant(large, tags, false) },
 				Patience: time.Minute, Eventual: max(cfg.Lag, time.Millisecond), // nobody promises more of EC2
-				Subnet: small, Images: imageCases(), InstanceTypes: instanceTypes(),
+				Target: func(*testing.T) string {
+					cloud.Balancing.Add(awsfake.TargetGroup{ARN: targets, Port: 80, VPC: vpc})
+					return targets
+				},
+				MissingTarget: strings.Replace(targets, "/web/", "/none/", 1),
+				Subnet:        small, Images: imageCases(), InstanceTypes: instanceTypes(),
 				BadArgs: []map[string]any{
 					{}, {"ImageId": 1}, {"ImageId": image, "imageId": image}, {"ImageId": image, "ClientToken": "mine"},
 					{"ImageId": image, "MetadataOptions": map[string]any{"HttpTokens": "never"}},
@@ -66,6 +72,7 @@ func TestConformance(t *testing.T) {
 	t.Run("Eventual", func(t *testing.T) {
 		cfg := cloudConfig()
 		cfg.Lag, cfg.Boot, cfg.Shutdown, cfg.Seed = 300*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond, 1
+		cfg.Draining = time.Second
 		providertest.Run(t, harness(cfg))
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/retry"
 )
@@ -47,10 +48,10 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM,
 
 // notLaunched finds out what a failed launch means.
 func (p *Provider) notLaunched(ctx context.Context, spec provider.Spec, err error) (provider.VM, error) {
-	if own, ok := refused(err); ok {
+	if own, ok := awsclient.Refused(err); ok {
 		return provider.VM{}, own
 	}
-	code, _ := codeOf(err)
+	code, _ := awsclient.Code(err)
 	switch code {
 	case codeMismatch:
 		p.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "instance was asked for with other parameters before: looking for it",
@@ -111,7 +112,7 @@ func (p *Provider) describe(ctx context.Context, filters []types.Filter, page fu
 	in := &ec2.DescribeInstancesInput{Filters: filters, MaxResults: sdk.Int32(perPage)}
 	var vms []provider.VM
 	seen := map[string]bool{} // pages are of different moments
-	for {
+	if err := pages(&in.NextToken, func() (*string, error) {
 		out, err := p.api.describeInstances(ctx, in)
 		if err != nil {
 			return nil, sorted("ec2:DescribeInstances", err)
@@ -125,13 +126,13 @@ func (p *Provider) describe(ctx context.Context, filters []types.Filter, page fu
 				}
 			}
 		}
-		if sdk.ToString(out.NextToken) == "" {
-			p.known.note(vms, time.Now())
-			provider.Sort(vms)
-			return vms, nil
-		}
-		in.NextToken = out.NextToken
+		return out.NextToken, nil
+	}); err != nil {
+		return nil, err
 	}
+	p.known.note(vms, time.Now())
+	provider.Sort(vms)
+	return vms, nil
 }
 
 // scoped are the filters that select what is of this scope, and more.

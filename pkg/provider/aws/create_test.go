@@ -65,7 +65,7 @@ func TestLaunchArgs(t *testing.T) {
 				t.Errorf("%s is %q, want %q", name, got, want)
 			}
 		}
-		if vm.Tags["Name"] != "web" || vm.Hostname != s.Hostname || len(vm.Addresses) != 2 {
+		if vm.Tags["Name"] != "web" || vm.Hostname != s.Hostname || len(vm.Addresses) != 3 {
 			t.Errorf("answered %+v", vm)
 		}
 	})

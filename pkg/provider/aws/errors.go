@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/aws/smithy-go"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
 
+	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/provider"
 )
 
@@ -25,7 +25,9 @@ const (
 	codeTerminated = "IdempotentInstanceTerminated"
 )
 
-// errorTable is what EC2 refuses calls with. The first row that fits decides. A code
+const codeInvalidTarget = "InvalidTarget"
+
+// errorTable is what EC2 and Elastic Load Balancing refuse calls with. The first row that fits decides. A code
 // without a row, and every 5xx without one, is temporary: nobody knows what was made.
 func errorTable() []errorRow {
 	var rows []errorRow
@@ -42,14 +44,14 @@ func errorTable() []errorRow {
 		"InsufficientReservedInstanceCapacity", "InsufficientVolumeCapacity", "InsufficientAddressCapacity", "ReservationCapacityExceeded",
 		"UnfulfillableCapacity", "InstanceLimitExceeded", "VcpuLimitExceeded", "MaxSpotInstanceCountExceeded", "SpotMaxPriceTooLow",
 		"VolumeLimitExceeded", "MaxIOPSLimitExceeded", "NetworkInterfaceLimitExceeded", "AddressLimitExceeded", "PrivateIpAddressLimitExceeded",
-		"Unsupported", "PendingVerification")
+		"Unsupported", "PendingVerification", "TooManyTargets", "TooManyRegistrationsForTargetId")
 	add(provider.ErrThrottled, 0, "RequestLimitExceeded", "Throttling*", "ThrottledException", "RequestThrottled*",
 		"TooManyRequestsException", "EC2ThrottledException", "SlowDown")
 	add(provider.ErrThrottled, 429, "*")
 	add(provider.ErrUnauthorized, 0, "UnauthorizedOperation", "AuthFailure", "AccessDenied*", "InvalidClientTokenId", "SignatureDoesNotMatch",
 		"IncompleteSignature", "MissingAuthenticationToken", "ExpiredToken*", "InvalidSecurity", "InvalidSecurity.RequestHasExpired",
 		"RequestExpired", "OptInRequired", "Blocked", "UnrecognizedClientException")
-	add(provider.ErrNotFound, 4, "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed")
+	add(provider.ErrNotFound, 4, "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "TargetGroupNotFound")
 	add(provider.ErrInvalid, 4, "Invalid*", "Missing*", "Unknown*", "Malformed*", "Unsupported*", "OperationNotPermitted", "TagLimitExceeded",
 		"FilterLimitExceeded", "SecurityGroupLimitExceeded", "SecurityGroupsPerInstanceLimitExceeded", "AttachmentLimitExceeded",
 		"VPCIdNotSpecified", "VPCResourceNotSpecified", "EncryptedVolumesNotSupported", "DefaultSubnetDoesNotExist", "NoSuchVersion",
@@ -65,19 +67,6 @@ func (r errorRow) fits(code string, status int) bool {
 	return r.status == 0 || r.status == status || r.status == status/100
 }
 
-// codeOf returns what EC2 refused a call with, empty when it did not answer.
-func codeOf(err error) (code string, status int) {
-	var answer *smithyhttp.ResponseError
-	if errors.As(err, &answer) {
-		status = answer.HTTPStatusCode()
-	}
-	var api smithy.APIError
-	if errors.As(err, &api) {
-		code = api.ErrorCode()
-	}
-	return code, status
-}
-
 // kindOf is the kind of a refusal, nil when it is none: the outcome is unknown.
 func kindOf(code string, status int) error {
 	for _, row := range errorTable() {
@@ -90,11 +79,11 @@ func kindOf(code string, status int) error {
 
 // sorted gives a failed call its kind. action is the one of IAM that it takes.
 func sorted(action string, err error) error {
-	if own, ok := refused(err); ok {
+	if own, ok := awsclient.Refused(err); ok {
 		return own
 	}
 	var unsent *smithy.InvalidParamsError
-	var unsigned credentialsError
+	var unsigned awsclient.CredentialsError
 	switch {
 	case err == nil:
 		return nil
@@ -103,7 +92,7 @@ func sorted(action string, err error) error {
 	case errors.As(err, &unsigned):
 		return fmt.Errorf("%w: no credentials to call %s with: %w", provider.ErrUnauthorized, action, err)
 	}
-	code, status := codeOf(err)
+	code, status := awsclient.Code(err)
 	if status == 0 {
 		return err
 	}
@@ -111,11 +100,18 @@ func sorted(action string, err error) error {
 	case kind == nil:
 		return err
 	case errors.Is(kind, provider.ErrUnauthorized):
-		return fmt.Errorf("%w: %s is not allowed: %s", kind, actionOf(action, err), words(err))
+		return fmt.Errorf("%w: %s is not allowed: %w", kind, actionOf(action, err), said{err})
 	default:
-		return fmt.Errorf("%w: %w", kind, err)
+		return fmt.Errorf("%w: %s: %w", kind, action, said{err})
 	}
 }
+
+// said reads as the service's own words. The SDK's have the id of the request in them,
+// with which each refusal looks like a new one.
+type said struct{ error }
+
+func (s said) Error() string { return words(s.error) }
+func (s said) Unwrap() error { return s.error }
 
 var (
 	deniedAction = regexp.MustCompile(`not authorized to perform:? ([a-z0-9-]+:[A-Za-z0-9]+)`)

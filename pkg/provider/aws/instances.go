@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"time"
 
@@ -12,13 +11,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 )
-
-// instanceID is what EC2 calls an instance. What looks different is no filter's value,
-// in which a star would stand for anything.
-var instanceID = regexp.MustCompile(`^i-([0-9a-f]{8}|[0-9a-f]{17})$`)
 
 // Get implements provider.Provider.
 func (p *Provider) Get(ctx context.Context, refs []provider.Ref) []provider.Answer {
@@ -59,7 +55,8 @@ type found struct {
 }
 
 // find asks for what refs name: at most twice, once for those that have a provider id,
-// and once for the others.
+// and once for the others. What does not look like an id is no filter's value, in which a
+// star would stand for anything.
 func (p *Provider) find(ctx context.Context, refs []provider.Ref) []found {
 	out := make([]found, len(refs))
 	if err := provider.CheckBatch(refs); err != nil {
@@ -70,7 +67,7 @@ func (p *Provider) find(ctx context.Context, refs []provider.Ref) []found {
 		switch _, malformed := fleet.ParseID(string(ref.ID)); {
 		case ref.Check() != nil:
 			out[n].err = ref.Check()
-		case instanceID.MatchString(ref.ProviderID):
+		case awsclient.IsInstanceID(ref.ProviderID):
 			byProvider.add(n, ref.ProviderID)
 		case ref.ProviderID == "" && malformed == nil:
 			byID.add(n, string(ref.ID))

@@ -20,12 +20,27 @@ import (
 // maxValues is how many values one call's filter is given: EC2 takes 200.
 const maxValues = 100
 
+// pages reads page after page. next is the token of the call that read makes, which
+// returns that of the page after it.
+func pages(next **string, read func() (after *string, err error)) error {
+	for {
+		after, err := read()
+		if err != nil {
+			return err
+		}
+		if sdk.ToString(after) == "" {
+			return nil
+		}
+		*next = after
+	}
+}
+
 // FreeAddresses implements provider.SubnetCapacity.
 func (p *Provider) FreeAddresses(ctx context.Context, subnets []string) (map[string]int, error) {
 	free := map[string]int{}
 	for ids := range chunks(subnets, subnetID) {
 		in := &ec2.DescribeSubnetsInput{Filters: []types.Filter{{Name: sdk.String("subnet-id"), Values: ids}}}
-		for more := true; more; more = sdk.ToString(in.NextToken) != "" {
+		if err := pages(&in.NextToken, func() (*string, error) {
 			out, err := p.api.describeSubnets(ctx, in)
 			if err != nil {
 				return nil, fmt.Errorf("describe subnets: %w", sorted("ec2:DescribeSubnets", err))
@@ -33,7 +48,9 @@ func (p *Provider) FreeAddresses(ctx context.Context, subnets []string) (map[str
 			for _, s := range out.Subnets {
 				free[sdk.ToString(s.SubnetId)] = int(sdk.ToInt32(s.AvailableIpAddressCount))
 			}
-			in.NextToken = out.NextToken
+			return out.NextToken, nil
+		}); err != nil {
+			return nil, err
 		}
 	}
 	return free, nil
@@ -47,7 +64,7 @@ func (p *Provider) InstanceTypes(ctx context.Context, names []string) (map[strin
 	found := map[string]provider.InstanceType{}
 	for some := range chunks(names, typeName) {
 		in := &ec2.DescribeInstanceTypesInput{Filters: []types.Filter{{Name: sdk.String("instance-type"), Values: some}}}
-		for more := true; more; more = sdk.ToString(in.NextToken) != "" {
+		if err := pages(&in.NextToken, func() (*string, error) {
 			out, err := p.api.describeTypes(ctx, in)
 			if err != nil {
 				return nil, fmt.Errorf("describe instance types: %w", sorted("ec2:DescribeInstanceTypes", err))
@@ -57,7 +74,9 @@ func (p *Provider) InstanceTypes(ctx context.Context, names []string) (map[strin
 					found[string(t.InstanceType)] = described
 				}
 			}
-			in.NextToken = out.NextToken
+			return out.NextToken, nil
+		}); err != nil {
+			return nil, err
 		}
 	}
 	return found, nil
@@ -98,13 +117,15 @@ func (p *Provider) ResolveImage(ctx context.Context, q provider.ImageQuery) (str
 		in.Filters = append(in.Filters, types.Filter{Name: &f.Name, Values: escaped(f.Values)})
 	}
 	var images []types.Image
-	for more := true; more; more = sdk.ToString(in.NextToken) != "" {
+	if err := pages(&in.NextToken, func() (*string, error) {
 		out, err := p.api.describeImages(ctx, in)
 		if err != nil {
-			return "", fmt.Errorf("describe images: %w", sorted("ec2:DescribeImages", err))
+			return nil, fmt.Errorf("describe images: %w", sorted("ec2:DescribeImages", err))
 		}
 		images = append(images, out.Images...)
-		in.NextToken = out.NextToken
+		return out.NextToken, nil
+	}); err != nil {
+		return "", err
 	}
 	seen := len(images)
 	images = slices.DeleteFunc(images, func(i types.Image) bool { return i.State != types.ImageStateAvailable })

@@ -174,7 +174,7 @@ func TestPoorEnvironment(t *testing.T) {
 		cfg       aws.Config
 		says      string
 	}{
-		"no region":  {nil, aws.Default(scope, logger), "options.region: required"},
+		"no region":  {nil, aws.Default(scope, logger), "AWS_REGION"},
 		"bad region": {nil, aws.Config{Scope: scope, Logger: logger, Region: "Frankfurt"}, `"Frankfurt"`},
 		"no scope":   {nil, aws.Config{Logger: logger, Region: region}, "cluster id"},
 		"no logger":  {nil, aws.Config{Scope: scope, Region: region}, "logger"},

@@ -10,6 +10,7 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/provider"
 )
 
@@ -98,7 +99,7 @@ func perID(err error) bool { return notThere(err) || errors.Is(err, provider.Err
 
 // told says which instance could not be ended. The guard's own error stays as it is.
 func told(id string, err error) error {
-	if code, status := codeOf(err); code == "" && status == 0 {
+	if code, status := awsclient.Code(err); code == "" && status == 0 {
 		return err
 	}
 	return fmt.Errorf("terminate %s: %w", id, err)

@@ -3,17 +3,15 @@ package aws_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
-	"sync"
 	"testing"
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 
+	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/aws"
@@ -26,6 +24,8 @@ const (
 	small   = "subnet-0000000000000000b"
 	image   = "ami-00000000000000001"
 	account = "123456789012"
+	vpc     = "vpc-0000000a"
+	targets = "arn:aws:elasticloadbalancing:" + region + ":" + account + ":targetgroup/web/0123456789abcdef"
 )
 
 var scope = provider.Scope{ClusterID: "c", Shard: "s"}
@@ -36,8 +36,8 @@ func cloudConfig() awsfake.Config {
 	return awsfake.Config{
 		Region: region, Account: account,
 		Subnets: []awsfake.Subnet{
-			{ID: large, VPC: "vpc-0000000a", Zone: region + "a", CIDR: netip.MustParsePrefix("10.0.0.0/22")},
-			{ID: small, VPC: "vpc-0000000a", Zone: region + "a", CIDR: netip.MustParsePrefix("10.0.16.0/28")},
+			{ID: large, VPC: vpc, Zone: region + "a", CIDR: netip.MustParsePrefix("10.0.0.0/22")},
+			{ID: small, VPC: vpc, Zone: region + "a", CIDR: netip.MustParsePrefix("10.0.16.0/28")},
 		},
 		Images: []awsfake.Image{
 			{ID: image, Owner: account, Name: "agent-1", Arch: "x86_64", State: "available", CreatedAt: born, Tags: map[string]string{"os": "a?b"}},
@@ -51,53 +51,10 @@ func cloudConfig() awsfake.Config {
 	}
 }
 
-// net1 is a network with one server on it, inside the test's own bubble of time.
-type net1 struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (n *net1) Accept() (net.Conn, error) {
-	select {
-	case c := <-n.conns:
-		return c, nil
-	case <-n.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (n *net1) Close() error   { n.once.Do(func() { close(n.done) }); return nil }
-func (n *net1) Addr() net.Addr { return &net.IPAddr{} }
-
-func (n *net1) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	near, far := net.Pipe()
-	select {
-	case n.conns <- far:
-		return near, nil
-	case <-n.done:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // serve makes the cloud answer, and returns who calls it.
 func serve(t *testing.T, cloud http.Handler) *http.Client {
 	t.Helper()
-	n := &net1{conns: make(chan net.Conn), done: make(chan struct{})}
-	server := &http.Server{Handler: cloud, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(n) }()
-	transport := &http.Transport{DialContext: n.dial}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		server.Close()
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("the cloud ended: %v", err)
-		}
-	})
-	return &http.Client{Transport: transport}
+	return awsclienttest.Serve(t, cloud, region).HTTPClient
 }
 
 // keys are credentials, or the reason why there are none.
@@ -115,13 +72,8 @@ func open(t *testing.T, client *http.Client, s provider.Scope) *aws.Provider {
 
 func openWith(t *testing.T, client *http.Client, s provider.Scope, k keys) *aws.Provider {
 	t.Helper()
-	cfg, err := aws.Default(s, slog.New(slog.DiscardHandler)).WithOptions(map[string]any{
-		"region": region, "endpoint": "http://ec2." + region + ".test",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Credentials, cfg.HTTPClient = k, client
+	cfg := aws.Default(s, slog.New(slog.DiscardHandler))
+	cfg.Region, cfg.Credentials, cfg.HTTPClient = region, k, client
 	p, err := aws.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -170,6 +170,7 @@ func testLoadBalancer(t *testing.T, s *shard) {
 	registered := func(want ...string) {
 		t.Helper()
 		slices.Sort(want)
+		s.catchUp()
 		if got, err := p.Targets(t.Context(), target); err != nil || !slices.Equal(got, want) {
 			t.Errorf("registered: %v, %v; want %v", got, err, want)
 		}
@@ -223,6 +224,7 @@ func testLoadBalancerRefusals(t *testing.T, s *shard) {
 			t.Errorf("%s with a target that does not exist: %v, want ErrNotFound", name, err)
 		}
 	}
+	s.catchUp()
 	if ids, err := p.Targets(t.Context(), target); err != nil || len(ids) != 0 {
 		t.Errorf("refused registrations left %v, %v", ids, err)
 	}
@@ -244,6 +246,7 @@ func testLoadBalancerGuard(t *testing.T, s *shard) {
 	if err := p.Deregister(refused, target, in.Ref()); err != refusal { //nolint:errorlint // as it is, not wrapped
 		t.Errorf("deregister against the guard: %v, want the guard's own error", err)
 	}
+	s.catchUp()
 	if ids, err := p.Targets(refused, target); err != nil || !slices.Equal(ids, []string{in.ProviderID}) {
 		t.Errorf("registered after refusals: %v, %v; want %s alone", ids, err, in.ProviderID)
 	}

@@ -1,9 +1,9 @@
 // Package awsfake is the wire of AWS with nothing behind it: an http.Handler that
-// speaks the EC2 query protocol and keeps its machines in memory. It is strict, so
-// that a test passes only with what AWS would take: it refuses parameters that it
-// does not know, checks what the signature is for, counts calls against a bucket of
-// tokens, and forgets no client token. It is for any client, and knows nothing of the
-// provider that is tested with it.
+// speaks the query protocol and JSON 1.1, tells services apart by what a signature is
+// for, and keeps all it knows in memory. It is strict, so that a test passes only with
+// what AWS would take: it refuses parameters that it does not know, counts calls
+// against a bucket of tokens, and forgets no client token. It is for any client, and
+// knows nothing of what is tested with it.
 //
 // Machines have no goroutines. Each has a list of what it is from which moment on,
 // written ahead; what it is at a time is looked up there. So reads that lag are
@@ -11,6 +11,7 @@
 package awsfake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -27,6 +28,7 @@ const (
 	defaultRegion   = "us-east-1"
 	defaultAccount  = "123456789012"
 	defaultRemember = time.Hour // how long EC2 shows what was terminated
+	defaultRoleLife = 6 * time.Hour
 )
 
 // Config describes a cloud. The zero Config is one without a subnet.
@@ -41,6 +43,8 @@ type Config struct {
 	Boot     time.Duration // from pending to running
 	Shutdown time.Duration // from shutting-down to terminated, and from stopping to stopped
 	Remember time.Duration // how long a terminated machine is shown; 0: an hour
+	Attach   time.Duration // of a network interface, from attaching to attached
+	Detach   time.Duration // from detaching to available
 
 	// Lag makes reads eventual: each shows every machine as it was up to so long ago,
 	// drawn anew for each, so that an answer may be older than the one before it. What
@@ -54,12 +58,24 @@ type Config struct {
 	InstanceLimit int // machines that run or will; 0: any number
 	VCPULimit     int // what those have together; 0: any number
 
+	Role     string        // that the metadata service has keys of; empty: none
+	RoleLife time.Duration // of keys, which are new ones at half of it; 0: six hours
+
+	TargetGroups []TargetGroup
+	TargetLimit  int           // in one group; 0: any number
+	Draining     time.Duration // how long a target is shown after it was deregistered
+
 	Throttles []Throttle
 	Logger    *slog.Logger // told of replies that could not be written; nil: nobody
 }
 
-// Cloud is one region of one account. It is safe for concurrent use.
+// Cloud is one region of one account: EC2, and what has a field of its own. It is safe for concurrent use.
 type Cloud struct {
+	Balancing  *Balancing
+	Parameters *Parameters
+	Scaling    *Scaling
+	Secrets    *Secrets
+
 	cfg Config
 
 	mu       sync.Mutex
@@ -70,6 +86,7 @@ type Cloud struct {
 	machines []*machine // in the order of their launch
 	byID     map[string]*machine
 	byToken  map[string]*machine
+	cards    []*card // in the order in which they came
 	capacity map[pool]int
 	doomed   []reason // what those that are accepted next end of
 }
@@ -91,6 +108,9 @@ func New(cfg Config) *Cloud {
 	if cfg.Remember == 0 {
 		cfg.Remember = defaultRemember
 	}
+	if cfg.RoleLife == 0 {
+		cfg.RoleLife = defaultRoleLife
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -102,6 +122,9 @@ func New(cfg Config) *Cloud {
 		byToken:  map[string]*machine{},
 		capacity: map[pool]int{},
 	}
+	c.Balancing = &Balancing{cloud: c, groups: cfg.TargetGroups, targets: map[string][]*target{}}
+	c.Scaling = &Scaling{cloud: c, members: map[string]*Member{}}
+	c.Secrets, c.Parameters = &Secrets{cloud: c}, &Parameters{cloud: c}
 	c.Throttle(cfg.Throttles...)
 	return c
 }
@@ -112,6 +135,7 @@ type action struct {
 	perform func(c *Cloud, p *params) (any, error)
 }
 
+// actions are those of EC2.
 func actions() map[string]action {
 	return map[string]action{
 		"RunInstances":          {known(runParams()), (*Cloud).runInstances},
@@ -120,12 +144,25 @@ func actions() map[string]action {
 		"DescribeSubnets":       {known(describeParams("SubnetId.N")), (*Cloud).describeSubnets},
 		"DescribeImages":        {known(describeParams("ImageId.N", "Owner.N")), (*Cloud).describeImages},
 		"DescribeInstanceTypes": {known(describeParams("InstanceType.N")), (*Cloud).describeInstanceTypes},
+
+		"DescribeNetworkInterfaces": {known(describeParams("NetworkInterfaceId.N")), describeNetworkInterfaces},
+		"AttachNetworkInterface": {
+			known([]string{"NetworkInterfaceId", "InstanceId", "DeviceIndex", "NetworkCardIndex"}), attachNetworkInterface,
+		},
+		"DetachNetworkInterface": {known([]string{"AttachmentId", "Force"}), detachNetworkInterface},
+		"AssignPrivateIpAddresses": {
+			known([]string{"NetworkInterfaceId", "PrivateIpAddress.N", "AllowReassignment"}), assignPrivateIPAddresses,
+		},
+		"UnassignPrivateIpAddresses": {known([]string{"NetworkInterfaceId", "PrivateIpAddress.N"}), unassignPrivateIPAddresses},
+		"AssignIpv6Addresses":        {known([]string{"NetworkInterfaceId", "Ipv6Addresses.N"}), assignIPv6Addresses},
+		"UnassignIpv6Addresses":      {known([]string{"NetworkInterfaceId", "Ipv6Addresses.N"}), unassignIPv6Addresses},
 	}
 }
 
 // ServeHTTP answers one call.
 func (c *Cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	reply, fault, err := c.answer(r)
+	s := serviceOf(r)
+	reply, fault, err := c.answer(s, r)
 	if fault.Delay > 0 && c.cfg.Wait(r.Context(), fault.Delay) != nil {
 		return // nobody waits for the reply any more
 	}
@@ -133,30 +170,29 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		hangUp(w)
 		return
 	}
-	if err := c.write(w, reply, err); err != nil {
+	if err := c.write(w, s, reply, err); err != nil {
 		c.cfg.Logger.LogAttrs(r.Context(), slog.LevelDebug, "reply not written", slog.Any("error", err))
 	}
 }
 
 // answer decides what a call is answered, and what goes wrong with the answer.
-func (c *Cloud) answer(r *http.Request) (reply any, strikes Fault, err error) {
-	p, err := readForm(r)
+func (c *Cloud) answer(s service, r *http.Request) (reply any, strikes Fault, err error) {
+	name, p, err := s.read(s, r)
 	if err != nil {
 		return nil, Fault{}, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.authenticate(r); err != nil {
+	if err := c.authenticate(s, r); err != nil {
 		return nil, Fault{}, err
 	}
-	name := p.get("Action")
-	a, ok := actions()[name]
+	a, ok := s.actions[name]
 	if !ok {
-		return nil, Fault{}, bad("InvalidAction", "The action %.80s is not valid for this web service.", name)
+		return nil, Fault{}, bad(s.unknown, "The action %.80s is not valid for this web service.", name)
 	}
 	strikes = c.strike(name)
-	reply, err = c.perform(name, a, p, strikes)
-	call := Call{Action: name, At: c.cfg.Now(), Token: p.get("ClientToken")}
+	reply, err = c.perform(s, name, a, p, strikes)
+	call := Call{Service: s.name, Action: name, At: c.cfg.Now(), Token: cmp.Or(p.get("ClientToken"), p.get("ClientRequestToken"))}
 	var refused *Error
 	if errors.As(err, &refused) {
 		call.Code = refused.Code
@@ -166,14 +202,14 @@ func (c *Cloud) answer(r *http.Request) (reply any, strikes Fault, err error) {
 }
 
 // perform does what is asked for, unless something speaks against it.
-func (c *Cloud) perform(name string, a action, p *params, strikes Fault) (any, error) {
+func (c *Cloud) perform(s service, name string, a action, p *params, strikes Fault) (any, error) {
 	if strikes.Code != "" {
 		return nil, &Error{Code: strikes.Code, Message: strikes.Message, Status: strikes.Status}
 	}
 	if strikes.Dropped {
 		return nil, nil
 	}
-	if err := c.throttle(name); err != nil {
+	if err := c.throttle(s, name); err != nil {
 		return nil, err
 	}
 	if err := p.only(a.params); err != nil {

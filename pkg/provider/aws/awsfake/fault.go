@@ -1,7 +1,6 @@
 package awsfake
 
 import (
-	"net/http"
 	"slices"
 	"time"
 )
@@ -19,7 +18,7 @@ type Fault struct {
 // Throttle is a bucket of tokens from which every call of some actions takes one. It
 // is full at first. A call that finds none is refused, and takes none.
 type Throttle struct {
-	Actions   []string // that share the bucket; none: all
+	Actions   []string // that share the bucket; none: all, of all services
 	PerSecond float64
 	Burst     int // how many tokens it holds, at least 1
 }
@@ -32,10 +31,11 @@ type bucket struct {
 
 // Call is one that was understood, and what became of it.
 type Call struct {
-	Action string
-	At     time.Time
-	Token  string // the client token
-	Code   string // of the refusal; empty: none
+	Service string // as signatures have it
+	Action  string
+	At      time.Time
+	Token   string // the client token
+	Code    string // of the refusal; empty: none
 }
 
 // Throttle replaces all buckets. With none nothing is throttled.
@@ -51,7 +51,7 @@ func (c *Cloud) Throttle(all ...Throttle) {
 
 // throttle takes a call's token out of each of its buckets, or refuses it. The caller
 // holds the lock.
-func (c *Cloud) throttle(action string) error {
+func (c *Cloud) throttle(s service, action string) error {
 	now := c.cfg.Now()
 	var mine []*bucket
 	for _, b := range c.buckets {
@@ -61,7 +61,7 @@ func (c *Cloud) throttle(action string) error {
 		b.tokens = min(float64(b.Burst), b.tokens+b.PerSecond*now.Sub(b.at).Seconds())
 		b.at = now
 		if b.tokens < 1 {
-			return &Error{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable, Message: "Request limit exceeded."}
+			return s.throttled
 		}
 		mine = append(mine, b)
 	}
@@ -79,6 +79,13 @@ func (c *Cloud) FailNext(action string, n int, f Fault) {
 	for range n {
 		c.faults[action] = append(c.faults[action], f)
 	}
+}
+
+// ForgetFaults has no call meet a fault any more.
+func (c *Cloud) ForgetFaults() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.faults)
 }
 
 // strike takes what strikes this call. The caller holds the lock.

@@ -14,33 +14,43 @@ import (
 // maxBody is how large a request may be, in bytes.
 const maxBody = 1 << 20
 
-// version is that of the API which this package speaks.
-const version = "2016-11-15"
-
-// params are the parameters of a call, flat as they came: Filter.1.Value.2.
+// params are the parameters of a call, flat: Filter.1.Value.2.
 type params struct{ values map[string]string }
 
-// readForm reads the parameters of a request.
-func readForm(r *http.Request) (*params, error) {
+// readForm reads a call of the query protocol.
+func readForm(s service, r *http.Request) (action string, p *params, err error) {
+	body, err := readBody(r, "application/x-www-form-urlencoded", "MalformedQueryString")
+	if err != nil {
+		return "", nil, err
+	}
+	p, err = parseForm(s.version, body)
+	if err != nil {
+		return "", nil, err
+	}
+	return p.get("Action"), p, nil
+}
+
+// readBody reads the body of a request, of which code says that it can't be read.
+func readBody(r *http.Request, want, code string) (string, error) {
 	if r.Method != http.MethodPost {
-		return nil, &Error{Code: "InvalidRequest", Status: http.StatusMethodNotAllowed, Message: "want POST, got " + r.Method}
+		return "", &Error{Code: "InvalidRequest", Status: http.StatusMethodNotAllowed, Message: "want POST, got " + r.Method}
 	}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || kind != "application/x-www-form-urlencoded" {
-		return nil, bad("MalformedQueryString", "content type %.80q: want application/x-www-form-urlencoded", kind)
+	if err != nil || kind != want {
+		return "", bad(code, "content type %.80q: want %s", kind, want)
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
-		return nil, bad("MalformedQueryString", "the body ends early: %v", err)
+		return "", bad(code, "the body ends early: %v", err)
 	}
 	if len(body) > maxBody {
-		return nil, &Error{Code: "RequestEntityTooLarge", Status: http.StatusRequestEntityTooLarge, Message: "the request is too large"}
+		return "", &Error{Code: "RequestEntityTooLarge", Status: http.StatusRequestEntityTooLarge, Message: "the request is too large"}
 	}
-	return parseForm(string(body))
+	return string(body), nil
 }
 
 // parseForm reads the body of a request. No parameter may occur twice.
-func parseForm(body string) (*params, error) {
+func parseForm(version, body string) (*params, error) {
 	form, err := url.ParseQuery(body)
 	if err != nil {
 		return nil, bad("MalformedQueryString", "%v", err)
@@ -167,7 +177,7 @@ func shape(name string) string {
 
 // known is the set of names, and of those that every action has.
 func known(names []string) map[string]bool {
-	set := map[string]bool{"Action": true, "Version": true}
+	set := map[string]bool{"Action": true, "Version": true} // of JSON neither is there, but in a header
 	for _, name := range names {
 		set[name] = true
 	}

@@ -2,6 +2,7 @@ package awsfake
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -15,26 +16,92 @@ func FuzzForm(f *testing.F) {
 		"", "Version=2016-11-15", "Action=RunInstances&Version=2016-11-15&ImageId=ami-00000001&MinCount=1&MaxCount=1",
 		"Action=DescribeInstances&Version=2016-11-15&Filter.1.Name=tag:a&Filter.1.Value.1=*&MaxResults=5&NextToken=c2tpcDo1",
 		"Action=TerminateInstances&Version=2016-11-15&InstanceId.1=i-00000001&InstanceId.2=x", "Version=2016-11-15&A=1&A=2", "%zz",
+		"Action=RegisterTargets&Version=2016-11-15&TargetGroupArn=a&Targets.member.1.Id=i-0&Targets.member.1.Port=0",
 		"Action=DescribeImages&Version=2016-11-15&Owner.1=self&Owner.3=x", "Action=DescribeSubnets&Version=2016-11-15&SubnetId.9999999999=1",
 	} {
 		f.Add(body)
 	}
+	inhabited := func() *Cloud {
+		cloud := New(Config{
+			Now: func() time.Time { return time.Unix(1, 0) },
+			Subnets: []Subnet{
+				{ID: "subnet-00000001", CIDR: netip.MustParsePrefix("10.0.0.0/28"), IPv6: netip.MustParsePrefix("2001:db8::/64")},
+			},
+		})
+		cloud.Plant("subnet-00000001", nil, false)
+		if _, err := cloud.PlantInterface("subnet-00000001", netip.Addr{}, netip.Addr{}, nil); err != nil {
+			f.Fatal(err)
+		}
+		return cloud
+	}
+	cards := inhabited().Interfaces() // they have the same ids in each
+	for _, form := range []string{
+		"Action=AttachNetworkInterface&NetworkInterfaceId=" + cards[1].ID + "&DeviceIndex=1&InstanceId=" + cards[0].Instance,
+		"Action=DetachNetworkInterface&Force=true&AttachmentId=" + cards[0].Attachment,
+		"Action=AssignPrivateIpAddresses&AllowReassignment=true&PrivateIpAddress.1=10.0.0.9&NetworkInterfaceId=" + cards[0].ID,
+		"Action=UnassignPrivateIpAddresses&PrivateIpAddress.1=10.0.0.4&NetworkInterfaceId=" + cards[0].ID,
+		"Action=AssignIpv6Addresses&Ipv6Addresses.1=2001:db8::9&Ipv6Addresses.2=::ffff:10.0.0.1&NetworkInterfaceId=" + cards[1].ID,
+		"Action=DescribeNetworkInterfaces&Filter.1.Name=attachment.device-index&Filter.1.Value.1=?",
+	} {
+		f.Add(form + "&Version=2016-11-15")
+	}
 	f.Fuzz(func(t *testing.T, body string) {
-		p, err := parseForm(body)
+		p, err := parseForm(versionEC2, body)
 		if err == nil {
-			cloud := New(Config{Now: func() time.Time { return time.Unix(1, 0) }})
-			for _, a := range actions() {
-				if err = p.only(a.params); err == nil {
-					_, err = a.perform(cloud, p)
+			cloud := inhabited()
+			for _, s := range services() {
+				for _, a := range s.actions {
+					if err = p.only(a.params); err == nil {
+						_, err = a.perform(cloud, p)
+					}
+					check(t, body, err)
 				}
-				check(t, body, err)
 			}
-			if again, err := parseForm(p.canonical()); err != nil || again.canonical() != p.canonical() {
+			if again, err := parseForm(versionEC2, p.canonical()); err != nil || again.canonical() != p.canonical() {
 				t.Errorf("%q: read again it is %v, %v", body, again, err)
 			}
 		}
 		check(t, body, err)
 	})
+}
+
+// FuzzJSON: the same of JSON 1.1.
+func FuzzJSON(f *testing.F) {
+	for _, body := range []string{
+		"", "{}", "null", `{"SecretId":"a"}`, `{"Name":"/a","WithDecryption":true}`, `{"Name":"a","Value":"b","Type":"String","Overwrite":null}`,
+		`{"Name":"a","ClientRequestToken":"00000000000000000000000000000000","SecretBinary":"AAE="}`, `{"Name":[1]}`, `{"Name":1e999}`,
+	} {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		p, err := parseJSON(body)
+		check(t, body, err)
+		if err != nil {
+			return
+		}
+		cloud := New(Config{Now: func() time.Time { return time.Unix(1, 0) }})
+		for _, s := range services() {
+			for _, a := range s.actions {
+				if err = p.only(a.params); err == nil {
+					_, err = a.perform(cloud, p)
+				}
+				check(t, body, err)
+			}
+		}
+	})
+}
+
+// TestActionsAreOfOneService: faults, throttles and calls know an action by its name alone.
+func TestActionsAreOfOneService(t *testing.T) {
+	seen := map[string]string{}
+	for _, s := range services() {
+		for name := range s.actions {
+			if seen[name] != "" {
+				t.Errorf("%s is an action of %s and of %s", name, seen[name], s.name)
+			}
+			seen[name] = s.name
+		}
+	}
 }
 
 func check(t *testing.T, body string, err error) {

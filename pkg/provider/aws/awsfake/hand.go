@@ -61,16 +61,27 @@ func (c *Cloud) find(id string) (*machine, error) {
 func (c *Cloud) Plant(subnet string, tags map[string]string, protected bool) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := launch{subnet: subnet, tags: maps.Clone(tags), tokens: "optional", protected: protected}
+	l := launch{
+		subnet: subnet, nics: []nic{{subnet: subnet, ends: true}}, tags: maps.Clone(tags), tokens: "optional", protected: protected,
+	}
 	if len(c.cfg.InstanceTypes) > 0 {
 		l.kind = c.cfg.InstanceTypes[0].Name
 	}
 	if len(c.cfg.Images) > 0 {
 		l.image = c.cfg.Images[0]
 	}
-	address, err := c.place(l, c.cfg.Now())
+	addresses, err := placeAll(c, l, c.cfg.Now())
 	if err != nil {
-		address = netip.AddrFrom4([4]byte{192, 0, 2, byte(len(c.machines))}) // of no subnet
+		addresses = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(len(c.machines))})} // of no subnet
 	}
-	return c.add(l, address, "").id
+	return c.add(l, addresses, "").id
+}
+
+// Boot makes a machine with userdata that nobody asked for by a call, and returns its id.
+func (c *Cloud) Boot(subnet string, userdata []byte) string {
+	id := c.Plant(subnet, nil, false)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byID[id].launch.userdata = userdata
+	return id
 }

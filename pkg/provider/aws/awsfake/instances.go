@@ -50,6 +50,8 @@ type instanceItem struct {
 	Token      string      `xml:"clientToken"`
 	Tags       []tagItem   `xml:"tagSet>item"`
 	Groups     []groupItem `xml:"groupSet>item"`
+	IPv6       string      `xml:"ipv6Address,omitempty"`
+	Cards      []cardItem  `xml:"networkInterfaceSet>item"`
 	HTTPTokens string      `xml:"metadataOptions>httpTokens"`
 }
 
@@ -59,20 +61,24 @@ type reservation struct {
 	Instances []instanceItem `xml:"instancesSet>item"`
 }
 
-// reservationOf is a machine as it is, or was, at some moment.
-func (c *Cloud) reservationOf(m *machine, what moment) reservation {
-	return reservation{ID: m.reserved, Owner: c.cfg.Account, Instances: []instanceItem{c.item(m, what)}}
+// reservationOf is a machine as it is now.
+func reservationOf(c *Cloud, m *machine, what moment) reservation {
+	return reservation{ID: m.reserved, Owner: c.cfg.Account, Instances: []instanceItem{showMachine(c, m, what, c.cfg.Now())}}
 }
 
-func (c *Cloud) item(m *machine, what moment) instanceItem {
+func showMachine(c *Cloud, m *machine, what moment, at time.Time) instanceItem {
 	s, _ := c.cfg.subnet(m.launch.subnet)
 	i := instanceItem{
 		ID: m.id, Image: m.launch.image.ID, State: what.state.item(), KeyName: m.launch.keyName, Type: m.launch.kind,
 		LaunchTime: m.at.UTC().Format("2006-01-02T15:04:05.000Z"), Zone: s.Zone, Subnet: m.launch.subnet, VPC: s.VPC,
 		Private: m.address.String(), Arch: m.launch.image.Arch, Token: m.launch.token, HTTPTokens: m.launch.tokens,
 	}
-	for _, group := range m.launch.groups {
-		i.Groups = append(i.Groups, groupItem{group})
+	for n, k := range m.cardsOf(at) {
+		card := showCard(c, k, at)
+		i.Cards = append(i.Cards, card)
+		if n == 0 {
+			i.Groups, i.IPv6 = card.Groups, card.IPv6
+		}
 	}
 	i.PrivateDNS = fmt.Sprintf("ip-%s.%s.compute.internal", strings.ReplaceAll(i.Private, ".", "-"), c.cfg.Region)
 	if what.why.code != "" {
@@ -126,12 +132,13 @@ func (c *Cloud) describeInstances(p *params) (any, error) {
 	}
 	reply, now, missing := &instancesReply{}, c.cfg.Now(), slices.Clone(q.ids)
 	for _, m := range c.machines {
-		what, ok := m.as(c.shown(now))
+		at := c.shown(now)
+		what, ok := m.as(at)
 		if !ok || m.order < q.skip {
 			continue
 		}
 		missing = slices.DeleteFunc(missing, func(id string) bool { return id == m.id })
-		item := c.item(m, what)
+		item := showMachine(c, m, what, at)
 		if !q.matches(m.id, item.properties()) {
 			continue
 		}

@@ -3,6 +3,7 @@ package awsfake
 import (
 	"encoding/base64"
 	"maps"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -162,66 +163,95 @@ func readNetwork(p *params, l *launch) error {
 	if err != nil {
 		return err
 	}
-	at := ""
+	slots := []slot{{}} // what is the instance's own is its only interface's
 	if interfaces > 0 {
 		for _, name := range []string{"SubnetId", "SecurityGroupId", "PrivateIpAddress"} {
 			if p.any(name) {
 				return bad("InvalidParameterCombination", "Network interfaces and an instance-level %s may not be specified on the same request", name)
 			}
 		}
-		if at, err = primary(p, interfaces); err != nil {
+		if slots, err = readSlots(p, interfaces); err != nil {
 			return err
 		}
 	}
-	l.subnet = p.get(at + "SubnetId")
-	if l.groups, err = p.list(at + "SecurityGroupId"); err != nil {
-		return err
-	}
-	if l.publicIP, err = p.flag(at + "AssociatePublicIpAddress"); err != nil {
-		return err
-	}
-	switch {
-	case l.subnet == "":
-		return bad("MissingInput", "No subnets found for the default VPC. Please specify a subnet.")
-	case !subnetID.MatchString(l.subnet):
-		return bad("InvalidSubnetID.Malformed", "Invalid id: \"%.80s\"", l.subnet)
-	}
-	for _, group := range l.groups {
-		if !groupID.MatchString(group) {
-			return bad("InvalidGroupId.Malformed", "Invalid id: \"%.80s\"", group)
+	for _, s := range slots {
+		n, err := readNIC(p, s)
+		if err != nil {
+			return err
 		}
+		l.nics = append(l.nics, n)
 	}
-	return nil
+	l.subnet = l.nics[0].subnet
+	l.publicIP, err = p.flag(slots[0].at + "AssociatePublicIpAddress")
+	return err
 }
 
-// primary returns the prefix of the interface with device index 0.
-func primary(p *params, interfaces int) (prefix string, err error) {
+// slot is where an interface is in the machine, and in the call.
+type slot struct {
+	at    string // the prefix of its parameters
+	index int
+}
+
+// readNIC reads an interface that comes with a machine.
+func readNIC(p *params, s slot) (n nic, err error) {
+	n = nic{index: s.index, subnet: p.get(s.at + "SubnetId"), ends: true}
+	if n.groups, err = p.list(s.at + "SecurityGroupId"); err != nil {
+		return n, err
+	}
+	if s.at != "" && p.has(s.at+"DeleteOnTermination") {
+		if n.ends, err = p.flag(s.at + "DeleteOnTermination"); err != nil {
+			return n, err
+		}
+	}
+	if p.has(s.at + "PrivateIpAddress") {
+		if n.want, err = readAddress(p.get(s.at+"PrivateIpAddress"), netip.Addr.Is4); err != nil {
+			return n, err
+		}
+	}
+	switch {
+	case n.subnet == "":
+		return n, bad("MissingInput", "No subnets found for the default VPC. Please specify a subnet.")
+	case !subnetID.MatchString(n.subnet):
+		return n, bad("InvalidSubnetID.Malformed", "Invalid id: \"%.80s\"", n.subnet)
+	}
+	for _, group := range n.groups {
+		if !groupID.MatchString(group) {
+			return n, bad("InvalidGroupId.Malformed", "Invalid id: \"%.80s\"", group)
+		}
+	}
+	return n, nil
+}
+
+// readSlots reads where the interfaces of a call are, the primary one first: that with
+// device index 0.
+func readSlots(p *params, interfaces int) (slots []slot, err error) {
 	seen := map[string]bool{}
 	for n := range interfaces {
 		at := "NetworkInterface." + strconv.Itoa(n+1) + "."
 		index, ok, err := p.number(at + "DeviceIndex")
-		if err != nil {
-			return "", err
+		switch {
+		case err != nil:
+			return nil, err
+		case !ok:
+			return nil, bad("MissingParameter", "Each network interface requires a device index.")
+		case index < 0:
+			return nil, bad("InvalidParameterValue", "Value (%d) for parameter deviceIndex is invalid.", index)
 		}
-		if !ok {
-			return "", bad("MissingParameter", "Each network interface requires a device index.")
+		place := strconv.Itoa(index) + "/" + p.get(at+"NetworkCardIndex")
+		if seen[place] {
+			return nil, bad("InvalidParameterValue", "Duplicate device index %d on the network interfaces.", index)
 		}
-		slot := strconv.Itoa(index) + "/" + p.get(at+"NetworkCardIndex")
-		if seen[slot] {
-			return "", bad("InvalidParameterValue", "Duplicate device index %d on the network interfaces.", index)
-		}
-		seen[slot] = true
-		if index == 0 {
-			prefix = at
-		}
+		seen[place] = true
+		slots = append(slots, slot{at, index})
 	}
-	if prefix == "" {
-		return "", bad("InvalidParameterCombination", "A primary network interface with device index 0 is required.")
+	slices.SortStableFunc(slots, func(a, b slot) int { return a.index - b.index })
+	if slots[0].index != 0 {
+		return nil, bad("InvalidParameterCombination", "A primary network interface with device index 0 is required.")
 	}
-	return prefix, nil
+	return slots, nil
 }
 
-// readTags reads those of the instance, and checks all others.
+// readTags reads those of the instance and of its interfaces, and checks all others.
 func readTags(p *params, l *launch) error {
 	specs, err := p.count("TagSpecification")
 	if err != nil {
@@ -244,8 +274,11 @@ func readTags(p *params, l *launch) error {
 		if err != nil {
 			return err
 		}
-		if resource == "instance" {
+		switch resource {
+		case "instance":
 			l.tags = tags
+		case "network-interface":
+			l.nicTags = tags
 		}
 	}
 	return nil

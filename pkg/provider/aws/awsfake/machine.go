@@ -40,7 +40,11 @@ type machine struct {
 	order    int // how many were launched before it
 	at       time.Time
 	address  netip.Addr
-	digest   string // of the call that made it
+	cards    []*card      // that are in it, or were
+	lost     map[int]bool // device indices that take no interface any more
+	hangs    bool         // it lets go of no interface
+	notice   time.Time    // when it is to end, as it was told; zero: it was not
+	digest   string       // of the call that made it
 	life     []moment
 	reserved string // the reservation it came with
 }
@@ -87,11 +91,15 @@ func (c *Cloud) stop(m *machine, now time.Time, why reason) {
 }
 
 // add puts a new machine into the cloud. The caller holds the lock, and has checked all.
-func (c *Cloud) add(l launch, address netip.Addr, digest string) *machine {
+func (c *Cloud) add(l launch, addresses []netip.Addr, digest string) *machine {
 	now := c.cfg.Now()
 	m := &machine{
-		launch: l, id: "i-" + hexID(c.random), reserved: "r-" + hexID(c.random), order: len(c.machines), at: now, address: address,
+		launch: l, id: "i-" + hexID(c.random), reserved: "r-" + hexID(c.random), order: len(c.machines), at: now, address: addresses[0],
 		digest: digest,
+	}
+	for n, nic := range l.nics {
+		k := addCard(c, card{subnet: nic.subnet, groups: nic.groups, tags: l.nicTags}, holding{at: now, ipv4: addresses[n : n+1]})
+		plugIn(c, k, m, nic.index, 0, nic.ends)
 	}
 	m.write(now, moment{now, pending(), reason{"pending", "pending"}}, moment{now.Add(c.cfg.Boot), running(), reason{}})
 	if len(c.doomed) > 0 {
@@ -107,11 +115,14 @@ func (c *Cloud) add(l launch, address netip.Addr, digest string) *machine {
 	return m
 }
 
+// takesRoom reports whether the machine takes room in the cloud.
+func (m *machine) takesRoom(t time.Time) bool {
+	return m.is(t, pending(), running(), shuttingDown(), stopping(), stopped())
+}
+
 // here returns the machines that take room in the cloud.
 func (c *Cloud) here(now time.Time) []*machine {
-	return slices.DeleteFunc(slices.Clone(c.machines), func(m *machine) bool {
-		return !m.is(now, pending(), running(), shuttingDown(), stopping(), stopped())
-	})
+	return slices.DeleteFunc(slices.Clone(c.machines), func(m *machine) bool { return !m.takesRoom(now) })
 }
 
 // shown draws of which moment a read shows one machine.

@@ -1,6 +1,7 @@
 package awsfake
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ type Subnet struct {
 	VPC  string
 	Zone string
 	CIDR netip.Prefix // of IPv4
+	IPv6 netip.Prefix // zero: it has none
 }
 
 // InstanceType is what machines can be like.
@@ -20,6 +22,9 @@ type InstanceType struct {
 	CPUs      int
 	MemoryMiB int
 	Arch      string // x86_64 | arm64
+
+	Interfaces    int // that a machine may have; 0: any number
+	AddressesEach int // of IPv4, and as many of IPv6, that each of those may have; 0: any number
 }
 
 // EC2 keeps the first four addresses of a subnet, and the last.
@@ -39,12 +44,27 @@ func (cfg Config) subnet(id string) (Subnet, bool) {
 	return cfg.Subnets[n], true
 }
 
-// free is how many machines the subnet has room for.
-func (c *Cloud) free(s Subnet, now time.Time) int {
+func (cfg Config) vpcOf(subnet string) string {
+	s, _ := cfg.subnet(subnet)
+	return s.VPC
+}
+
+// assignable reports whether an address is one of the subnet's that EC2 does not keep.
+func (s Subnet) assignable(addr netip.Addr) bool {
+	if !s.CIDR.Contains(addr) {
+		return false
+	}
+	first, at := s.CIDR.Masked().Addr().As4(), addr.As4()
+	offset := binary.BigEndian.Uint32(at[:]) - binary.BigEndian.Uint32(first[:])
+	return offset >= reservedAtStart && int(offset) < s.size()-reservedAtEnd
+}
+
+// freeIn is how many addresses of the subnet nothing has.
+func freeIn(c *Cloud, s Subnet, now time.Time) int {
 	free := s.size() - reservedAtStart - reservedAtEnd
-	for _, m := range c.here(now) {
-		if m.launch.subnet == s.ID {
-			free--
+	for _, k := range c.cards {
+		if _, h, ok := k.as(now); ok && k.subnet == s.ID {
+			free -= len(h.ipv4)
 		}
 	}
 	return max(0, free)
@@ -67,6 +87,8 @@ type subnetItem struct {
 	Free  int    `xml:"availableIpAddressCount"`
 	Zone  string `xml:"availabilityZone"`
 	Owner string `xml:"ownerId"`
+
+	IPv6 []string `xml:"ipv6CidrBlockAssociationSet>item>ipv6CidrBlock"`
 }
 
 type subnetsReply struct {
@@ -90,7 +112,11 @@ func (c *Cloud) describeSubnets(p *params) (any, error) {
 	var items []subnetItem
 	for _, s := range c.cfg.Subnets {
 		if q.matches(s.ID, map[string][]string{"subnet-id": {s.ID}, "vpc-id": {s.VPC}, "availability-zone": {s.Zone}}) {
-			items = append(items, subnetItem{s.ID, "available", s.VPC, s.CIDR.String(), c.free(s, c.cfg.Now()), s.Zone, c.cfg.Account})
+			item := subnetItem{s.ID, "available", s.VPC, s.CIDR.String(), freeIn(c, s, c.cfg.Now()), s.Zone, c.cfg.Account, nil}
+			if s.IPv6.IsValid() {
+				item.IPv6 = []string{s.IPv6.String()}
+			}
+			items = append(items, item)
 		}
 	}
 	page, next := cut(q, items)

@@ -13,7 +13,8 @@ type launch struct {
 	image     Image
 	kind      string // the instance type
 	subnet    string
-	groups    []string
+	nics      []nic // the primary one first
+	nicTags   map[string]string
 	keyName   string
 	spot      bool
 	tokens    string // of the metadata service: optional or required
@@ -22,6 +23,15 @@ type launch struct {
 	userdata  []byte
 	tags      map[string]string
 	params    map[string]string
+}
+
+// nic is a network interface that comes with a machine.
+type nic struct {
+	index  int
+	subnet string
+	groups []string
+	want   netip.Addr // zero: any
+	ends   bool       // with the machine
 }
 
 // runReply is the reply to RunInstances.
@@ -40,29 +50,29 @@ func (c *Cloud) runInstances(p *params) (any, error) {
 		return nil, err
 	}
 	if m, ok := c.byToken[token]; ok && token != "" {
-		return c.repeat(m, now, digest)
+		return repeat(c, m, now, digest)
 	}
 	l, err := c.readLaunch(p)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkLimits(l, now); err != nil {
+	if err := checkLimits(c, l, now); err != nil {
 		return nil, err
 	}
-	address, err := c.place(l, now)
+	addresses, err := placeAll(c, l, now)
 	if err != nil {
 		return nil, err
 	}
-	m := c.add(l, address, digest)
+	m := c.add(l, addresses, digest)
 	first, _ := m.as(now)
 	if c.cfg.Boot == 0 {
 		first.state = pending() // as every reply to a launch says
 	}
-	return &runReply{reservation: c.reservationOf(m, first)}, nil
+	return &runReply{reservation: reservationOf(c, m, first)}, nil
 }
 
 // repeat answers a client token that came before.
-func (c *Cloud) repeat(m *machine, now time.Time, digest string) (any, error) {
+func repeat(c *Cloud, m *machine, now time.Time, digest string) (any, error) {
 	what, ok := m.as(now)
 	switch {
 	case !ok || what.state == terminated():
@@ -72,7 +82,7 @@ func (c *Cloud) repeat(m *machine, now time.Time, digest string) (any, error) {
 		return nil, bad("IdempotentParameterMismatch",
 			"Arguments on this idempotent request are inconsistent with arguments used in previous request(s).")
 	default:
-		return &runReply{reservation: c.reservationOf(m, what)}, nil
+		return &runReply{reservation: reservationOf(c, m, what)}, nil
 	}
 }
 
@@ -92,8 +102,9 @@ func checkToken(token string) error {
 type pool struct{ kind, subnet string }
 
 // checkLimits refuses what the account may not have, or the zone has not.
-func (c *Cloud) checkLimits(l launch, now time.Time) error {
-	machines, cpus := 0, c.cfg.typeOf(l.kind).CPUs
+func checkLimits(c *Cloud, l launch, now time.Time) error {
+	kind := c.cfg.typeOf(l.kind)
+	machines, cpus := 0, kind.CPUs
 	var inPool int
 	for _, m := range c.here(now) {
 		machines++
@@ -109,6 +120,9 @@ func (c *Cloud) checkLimits(l launch, now time.Time) error {
 	if limit := c.cfg.VCPULimit; limit > 0 && cpus > limit {
 		return bad("VcpuLimitExceeded", "You have requested more vCPU capacity than your current vCPU limit of %d allows.", limit)
 	}
+	if limit := kind.Interfaces; limit > 0 && len(l.nics) > limit {
+		return tooMany(len(l.nics), kind)
+	}
 	if limit, ok := c.capacity[pool{l.kind, l.subnet}]; ok && inPool >= limit {
 		return &Error{Code: "InsufficientInstanceCapacity", Status: http.StatusInternalServerError,
 			Message: fmt.Sprintf("We currently do not have sufficient %s capacity in the Availability Zone you requested.", l.kind)}
@@ -116,23 +130,65 @@ func (c *Cloud) checkLimits(l launch, now time.Time) error {
 	return nil
 }
 
-// place finds an address in the machine's subnet.
-func (c *Cloud) place(l launch, now time.Time) (netip.Addr, error) {
-	s, ok := c.cfg.subnet(l.subnet)
-	if !ok {
-		return netip.Addr{}, bad("InvalidSubnetID.NotFound", "The subnet ID '%.80s' does not exist", l.subnet)
+// inVPC is an address of one network; another one may have the same.
+type inVPC struct {
+	vpc  string
+	addr netip.Addr
+}
+
+// placeAll finds an address for each of the machine's interfaces, in its subnet.
+func placeAll(c *Cloud, l launch, now time.Time) ([]netip.Addr, error) {
+	taken := map[inVPC]bool{}
+	for _, k := range c.cards {
+		_, h, ok := k.as(now)
+		for _, addr := range h.ipv4 {
+			at := inVPC{c.cfg.vpcOf(k.subnet), addr}
+			taken[at] = taken[at] || ok
+		}
 	}
-	taken := map[netip.Addr]bool{}
-	for _, m := range c.here(now) {
-		taken[m.address] = true
+	out := make([]netip.Addr, 0, len(l.nics))
+	zone := ""
+	for _, nic := range l.nics {
+		s, ok := c.cfg.subnet(nic.subnet)
+		switch {
+		case !ok:
+			return nil, bad("InvalidSubnetID.NotFound", "The subnet ID '%.80s' does not exist", nic.subnet)
+		case zone != "" && s.Zone != zone:
+			return nil, bad("InvalidParameterCombination", "The network interfaces of an instance must be in one availability zone.")
+		}
+		addr, err := s.vacant(nic.want, taken)
+		if err != nil {
+			return nil, err
+		}
+		taken[inVPC{s.VPC, addr}], zone = true, s.Zone
+		out = append(out, addr)
 	}
-	addr := s.CIDR.Masked().Addr()
-	for n := range s.size() - 1 { // the last is the broadcast address
-		if n >= reservedAtStart && !taken[addr] {
+	return out, nil
+}
+
+// vacant returns the address that is wanted, or, if none is, the first that is free.
+func (s Subnet) vacant(want netip.Addr, taken map[inVPC]bool) (netip.Addr, error) {
+	switch {
+	case want.IsValid() && !s.assignable(want):
+		return netip.Addr{}, outside(want)
+	case want.IsValid() && taken[inVPC{s.VPC, want}]:
+		return netip.Addr{}, inUse(want)
+	case want.IsValid():
+		return want, nil
+	}
+	for addr := s.CIDR.Masked().Addr(); s.CIDR.Contains(addr); addr = addr.Next() {
+		if s.assignable(addr) && !taken[inVPC{s.VPC, addr}] {
 			return addr, nil
 		}
-		addr = addr.Next()
 	}
 	return netip.Addr{}, bad("InsufficientFreeAddressesInSubnet",
-		"There are not enough free addresses in subnet '%s' to satisfy the requested number of instances.", l.subnet)
+		"There are not enough free addresses in subnet '%s' to satisfy the requested number of instances.", s.ID)
+}
+
+func outside(addr netip.Addr) error {
+	return bad("InvalidParameterValue", "Address %s does not fall within the subnet's address range", addr)
+}
+
+func inUse(addr netip.Addr) error {
+	return bad("InvalidIPAddress.InUse", "The specified IP address is already in use: %s", addr)
 }

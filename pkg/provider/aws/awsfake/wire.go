@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Error is a refusal as EC2 puts it on the wire.
+// Error is a refusal.
 type Error struct {
 	Code    string
 	Message string
@@ -24,44 +24,44 @@ func bad(code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Status: http.StatusBadRequest}
 }
 
-// errorReply is the body of a refusal.
-type errorReply struct {
-	XMLName   xml.Name `xml:"Response"`
-	Code      string   `xml:"Errors>Error>Code"`
-	Message   string   `xml:"Errors>Error>Message"`
-	RequestID string   `xml:"RequestID"`
-}
-
-// header is what every reply begins with. The element is named by the reply's type.
+// header is what every reply of EC2 begins with. The element is named by the reply's
+// type.
 type header struct {
 	XMLNS     string `xml:"xmlns,attr"`
 	RequestID string `xml:"requestId"`
 }
 
 func (h *header) fill(id string) {
-	h.XMLNS, h.RequestID = "http://ec2.amazonaws.com/doc/"+version+"/", id
+	h.XMLNS, h.RequestID = "http://ec2.amazonaws.com/doc/"+versionEC2+"/", id
 }
 
 // write sends a reply, or a refusal.
-func (c *Cloud) write(w http.ResponseWriter, reply any, failed error) error {
+func (c *Cloud) write(w http.ResponseWriter, s service, reply any, failed error) error {
 	id := c.requestID()
 	status := http.StatusOK
 	if failed != nil {
 		e := &Error{Code: "InternalError", Message: failed.Error(), Status: http.StatusInternalServerError}
 		_ = errors.As(failed, &e) // else it stays an internal one
-		status, reply = e.Status, errorReply{Code: e.Code, Message: e.Message, RequestID: id}
+		status, reply = e.Status, s.refusal(e, id)
 	} else if h, ok := reply.(interface{ fill(string) }); ok {
 		h.fill(id)
 	}
-	body := bytes.NewBufferString(xml.Header)
-	if err := xml.NewEncoder(body).Encode(reply); err != nil {
+	body, err := s.encode(reply)
+	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "text/xml;charset=UTF-8")
+	w.Header().Set("Content-Type", s.content)
 	w.Header().Set("X-Amzn-Requestid", id)
 	w.WriteHeader(status)
-	_, err := w.Write(body.Bytes())
+	_, err = w.Write(body)
 	return err
+}
+
+// encodeXML writes a reply of the query protocol.
+func encodeXML(reply any) ([]byte, error) {
+	body := bytes.NewBufferString(xml.Header)
+	err := xml.NewEncoder(body).Encode(reply)
+	return body.Bytes(), err
 }
 
 // hangUp ends the connection without a reply.
@@ -90,28 +90,28 @@ const maxSkew = 5 * time.Minute
 
 // authenticate checks what a signature is for. The signature itself needs the secret
 // key, which this cloud does not have. The caller holds the lock.
-func (c *Cloud) authenticate(r *http.Request) error {
+func (c *Cloud) authenticate(s service, r *http.Request) error {
 	text := r.Header.Get("Authorization")
 	if text == "" {
-		return &Error{Code: "MissingAuthenticationToken", Status: http.StatusForbidden, Message: "Request is missing Authentication Token"}
+		return &Error{Code: s.unsigned, Status: http.StatusForbidden, Message: "Request is missing Authentication Token"}
 	}
 	refused := func(format string, args ...any) error {
-		return &Error{Code: "AuthFailure", Status: http.StatusUnauthorized,
+		return &Error{Code: s.denied, Status: s.deniedStatus,
 			Message: "AWS was not able to validate the provided access credentials: " + fmt.Sprintf(format, args...)}
 	}
 	m := authorization.FindStringSubmatch(text)
 	if m == nil {
 		return refused("no Signature Version 4")
 	}
-	if m[3] != c.cfg.Region || m[4] != "ec2" {
-		return refused("signed for %.40s in %.40s, want ec2 in %s", m[4], m[3], c.cfg.Region)
+	if m[3] != c.cfg.Region || m[4] != s.name {
+		return refused("signed for %.40s in %.40s, want a service of %s", m[4], m[3], c.cfg.Region)
 	}
 	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
 	if err != nil || at.Format("20060102") != m[2] {
 		return refused("the date and the signature's don't agree")
 	}
 	if skew := c.cfg.Now().Sub(at).Abs(); skew > maxSkew {
-		return bad("RequestExpired", "Request has expired.")
+		return bad(s.expired, "Request has expired.")
 	}
 	return nil
 }

@@ -19,6 +19,8 @@ import (
 const (
 	subnet = "subnet-0000000a"
 	image  = "ami-00000001"
+
+	farSubnet = "subnet-0000000b" // in another zone
 )
 
 // world is a cloud and a clock that is moved by hand.
@@ -47,13 +49,20 @@ func newWorld(t *testing.T, change func(*awsfake.Config)) *world {
 	w := &world{now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
 	cfg := awsfake.Config{
 		Now: w.time, Boot: time.Minute, Shutdown: time.Minute,
-		Subnets: []awsfake.Subnet{{ID: subnet, VPC: "vpc-0000000a", Zone: "us-east-1a", CIDR: netip.MustParsePrefix("10.0.0.0/28")}},
+		Subnets: []awsfake.Subnet{
+			{
+				ID: subnet, VPC: "vpc-0000000a", Zone: "us-east-1a", CIDR: netip.MustParsePrefix("10.0.0.0/28"),
+				IPv6: netip.MustParsePrefix("2001:db8::/64"),
+			},
+			{ID: farSubnet, VPC: "vpc-0000000a", Zone: "us-east-1b", CIDR: netip.MustParsePrefix("10.0.1.0/28")},
+		},
 		Images: []awsfake.Image{
 			{ID: image, Owner: "123456789012", Name: "agent", Arch: "x86_64", State: "available", CreatedAt: w.now},
 			{ID: "ami-00000002", Owner: "1", OwnerAlias: "amazon", Name: "other", Arch: "arm64", State: "pending", CreatedAt: w.now},
 		},
 		InstanceTypes: []awsfake.InstanceType{
-			{Name: "t3.small", CPUs: 2, MemoryMiB: 2048, Arch: "x86_64"}, {Name: "m7g.large", CPUs: 2, MemoryMiB: 8192, Arch: "arm64"},
+			{Name: "t3.small", CPUs: 2, MemoryMiB: 2048, Arch: "x86_64", Interfaces: 3, AddressesEach: 4},
+			{Name: "m7g.large", CPUs: 2, MemoryMiB: 8192, Arch: "arm64"},
 		},
 	}
 	if change != nil {
@@ -78,12 +87,32 @@ type reply struct {
 	Images    []string `xml:"imagesSet>item>imageId"`
 	Types     []string `xml:"instanceTypeSet>item>instanceType"`
 	NextToken string   `xml:"nextToken"`
+	Attached  string   `xml:"attachmentId"`
+	Return    bool     `xml:"return"`
+	Cards     []nic    `xml:"networkInterfaceSet>item"`
+	Assigned  []string `xml:"assignedPrivateIpAddressesSet>item>privateIpAddress"`
+	Assigned6 []string `xml:"assignedIpv6Addresses>item"`
+}
+
+// nic is an interface as far as these tests look at it.
+type nic struct {
+	ID         string   `xml:"networkInterfaceId"`
+	Status     string   `xml:"status"`
+	Zone       string   `xml:"availabilityZone"`
+	MAC        string   `xml:"macAddress"`
+	Attachment string   `xml:"attachment>attachmentId"`
+	Instance   string   `xml:"attachment>instanceId"`
+	Index      int      `xml:"attachment>deviceIndex"`
+	Attached   string   `xml:"attachment>status"`
+	Addresses  []string `xml:"privateIpAddressesSet>item>privateIpAddress"`
+	IPv6       []string `xml:"ipv6AddressesSet>item>ipv6Address"`
 }
 
 type found struct {
 	ID    string `xml:"instanceId"`
 	State string `xml:"instanceState>name"`
 	Why   string `xml:"stateReason>message"`
+	Cards []nic  `xml:"networkInterfaceSet>item"`
 }
 
 func (w *world) request(t *testing.T, action string, params map[string]string) *http.Request {

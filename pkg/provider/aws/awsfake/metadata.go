@@ -1,0 +1,228 @@
+package awsfake
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The parts of the protocol
+// (docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html).
+const (
+	tokenPath    = "/latest/api/token" //nolint:gosec // where tokens come from
+	tokenHeader  = "X-Aws-Ec2-Metadata-Token"
+	ttlHeader    = "X-Aws-Ec2-Metadata-Token-Ttl-Seconds"
+	maxTTL       = 21600 // seconds
+	metadataRoot = "/latest/meta-data/"
+	documentPath = "/latest/dynamic/instance-identity/document"
+)
+
+// metadata is what one machine's metadata service tells.
+type metadata struct {
+	c  *Cloud
+	id string
+
+	mu     sync.Mutex
+	tokens map[string]time.Time // and when each ends
+}
+
+// Metadata is the metadata service that one machine sees: version 2, which answers
+// nobody without a token. It tells the present. One whose machine has ended answers
+// nobody at all.
+func (c *Cloud) Metadata(instance string) http.Handler {
+	return &metadata{c: c, id: instance, tokens: map[string]time.Time{}}
+}
+
+// ServeHTTP implements http.Handler.
+func (d *metadata) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	m := d.machine()
+	switch {
+	case m == nil:
+		hangUp(w)
+	case r.URL.Path == tokenPath:
+		d.issue(w, r)
+	case r.Method != http.MethodGet:
+		w.WriteHeader(http.StatusMethodNotAllowed)
+	case !d.admits(r.Header.Get(tokenHeader)):
+		w.WriteHeader(http.StatusUnauthorized)
+	default:
+		d.tell(w, m, r.URL.Path)
+	}
+}
+
+// machine returns the machine as long as it is there.
+func (d *metadata) machine() *machine {
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	if m, err := d.c.find(d.id); err == nil && m.takesRoom(d.c.cfg.Now()) {
+		return m
+	}
+	return nil
+}
+
+// issue makes a token. What came through a proxy gets none.
+func (d *metadata) issue(w http.ResponseWriter, r *http.Request) {
+	seconds, err := strconv.Atoi(r.Header.Get(ttlHeader))
+	switch {
+	case r.Method != http.MethodPut:
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	case r.Header.Get("X-Forwarded-For") != "":
+		w.WriteHeader(http.StatusForbidden)
+		return
+	case err != nil || seconds < 1 || seconds > maxTTL:
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	d.c.mu.Lock()
+	text := hexID(d.c.random) + "=="
+	d.c.mu.Unlock()
+	d.mu.Lock()
+	d.tokens[text] = d.c.cfg.Now().Add(time.Duration(seconds) * time.Second)
+	d.mu.Unlock()
+	w.Header().Set(ttlHeader, strconv.Itoa(seconds))
+	_, _ = w.Write([]byte(text)) // a caller that has gone misses nothing
+}
+
+// admits reports whether a token is one that has not ended.
+func (d *metadata) admits(token string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	end, ok := d.tokens[token]
+	return ok && d.c.cfg.Now().Before(end)
+}
+
+// tell answers with what is at a path.
+func (d *metadata) tell(w http.ResponseWriter, m *machine, path string) {
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	var said string
+	var ok bool
+	if path == documentPath {
+		said, ok = document(d.c, m), true
+	} else if rest, below := strings.CutPrefix(path, metadataRoot); below {
+		said, ok = tells(d.c, m, rest)
+	}
+	if !ok {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain")
+	_, _ = w.Write([]byte(said)) // a caller that has gone misses nothing
+}
+
+// tells returns what is at a path below meta-data; ok is false when nothing is. The
+// caller holds the lock.
+func tells(c *Cloud, m *machine, path string) (said string, ok bool) {
+	s, _ := c.cfg.subnet(m.launch.subnet)
+	switch path {
+	case "instance-id":
+		return m.id, true
+	case "instance-type":
+		return m.launch.kind, true
+	case "placement/region":
+		return c.cfg.Region, true
+	case "placement/availability-zone":
+		return s.Zone, true
+	case "local-ipv4":
+		return m.address.String(), true
+	case "mac":
+		cards := m.cardsOf(c.cfg.Now())
+		return cards[0].mac, true
+	case "instance-life-cycle":
+		if m.launch.spot {
+			return "spot", true
+		}
+		return "on-demand", true
+	case "spot/instance-action":
+		if m.notice.IsZero() {
+			return "", false
+		}
+		return jsonText(map[string]string{"action": "terminate", "time": m.notice.UTC().Format(time.RFC3339)}), true
+	}
+	if rest, below := strings.CutPrefix(path, "network/interfaces/macs/"); below {
+		return tellsOfCard(c, m, rest)
+	}
+	if rest, below := strings.CutPrefix(path, "iam/security-credentials"); below && c.cfg.Role != "" {
+		return tellsOfRole(c, strings.TrimPrefix(rest, "/"))
+	}
+	return "", false
+}
+
+// tellsOfCard answers what is asked of one of the machine's interfaces, by its address
+// of hardware, or which there are. One that is not attached yet is not among them.
+func tellsOfCard(c *Cloud, m *machine, path string) (string, bool) {
+	now := c.cfg.Now()
+	address, what, _ := strings.Cut(path, "/")
+	var all strings.Builder
+	for _, k := range m.cardsOf(now) {
+		p, h, _ := k.as(now)
+		if p.status == "attaching" {
+			continue
+		}
+		fmt.Fprintf(&all, "%s/\n", k.mac)
+		if k.mac != address {
+			continue
+		}
+		switch what {
+		case "device-number":
+			return strconv.Itoa(p.in.index), true
+		case "interface-id":
+			return k.id, true
+		case "mac":
+			return k.mac, true
+		case "subnet-id":
+			return k.subnet, true
+		case "local-ipv4s":
+			return lines(h.ipv4), true
+		case "ipv6s":
+			return lines(h.ipv6), len(h.ipv6) > 0
+		}
+	}
+	return strings.TrimSpace(all.String()), path == ""
+}
+
+func lines(addrs []netip.Addr) string { return strings.Join(texts(addrs), "\n") }
+
+// tellsOfRole answers which role the machine has, or with keys of it. There are new ones
+// at half of the life of those before.
+func tellsOfRole(c *Cloud, name string) (string, bool) {
+	switch name {
+	case "":
+		return c.cfg.Role, true
+	case c.cfg.Role:
+	default:
+		return "", false
+	}
+	from := c.cfg.Now().Truncate(c.cfg.RoleLife / 2).UTC()
+	sum := sha256.Sum256([]byte(c.cfg.Role + from.String()))
+	key := strings.ToUpper(hex.EncodeToString(sum[:8]))
+	return jsonText(map[string]string{
+		"Code": "Success", "Type": "AWS-HMAC", "LastUpdated": from.Format(time.RFC3339), "AccessKeyId": "ASIA" + key,
+		"SecretAccessKey": hex.EncodeToString(sum[8:28]), "Token": hex.EncodeToString(sum[:]),
+		"Expiration": from.Add(c.cfg.RoleLife).Format(time.RFC3339),
+	}), true
+}
+
+// document is what a machine shows others to say what it is.
+func document(c *Cloud, m *machine) string {
+	s, _ := c.cfg.subnet(m.launch.subnet)
+	return jsonText(map[string]string{
+		"version": "2017-09-30", "accountId": c.cfg.Account, "region": c.cfg.Region, "availabilityZone": s.Zone, "instanceId": m.id,
+		"instanceType": m.launch.kind, "imageId": m.launch.image.ID, "architecture": m.launch.image.Arch, "privateIp": m.address.String(),
+		"pendingTime": m.at.UTC().Format(time.RFC3339),
+	})
+}
+
+// jsonText is an object in JSON, its keys in order.
+func jsonText(fields map[string]string) string {
+	text, _ := json.MarshalIndent(fields, "", "  ") // texts can always be written
+	return string(text)
+}
