@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"time"
 
+	"github.com/nstance/nstance/pkg/awsclient"
+	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/identity"
 	"github.com/nstance/nstance/pkg/nonce"
@@ -16,6 +19,7 @@ import (
 	"github.com/nstance/nstance/pkg/object/bucket"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/secrets"
+	"github.com/nstance/nstance/pkg/secrets/aws"
 )
 
 // StorageConfig says where a cluster's storage and secrets are. Reaching them
@@ -23,11 +27,25 @@ import (
 type StorageConfig struct {
 	Provider        string // s3 | dir
 	Bucket          string // a bucket's name, or a directory
-	SecretsProvider string // object-storage
-	SecretsPrefix   string
-	KeyProvider     string // env | file
+	SecretsProvider string // object-storage | aws-secrets-manager | aws-parameter-store
+	SecretsPrefix   string // empty: as in a config that says none; on AWS that wants ClusterID
+	KeyProvider     string // env | file | aws-secrets-manager | aws-parameter-store
 	KeySource       string
 	ClusterID       string // empty: the one that the storage holds
+	AWS             awsclient.Config
+}
+
+// prefix is where the secrets are.
+func (c StorageConfig) prefix() (string, error) {
+	switch {
+	case c.SecretsPrefix != "":
+		return c.SecretsPrefix, nil
+	case c.SecretsProvider == config.SecretsObjectStorage || c.ClusterID != "":
+		return config.SecretsPrefix(c.SecretsProvider, c.ClusterID), nil
+	default:
+		return "", fmt.Errorf("secrets prefix: required with %.80q: want the config's cluster.secrets.prefix, or the cluster's id",
+			c.SecretsProvider)
+	}
 }
 
 // Cluster is a cluster's trust, opened straight from its storage.
@@ -48,10 +66,16 @@ func OpenCluster(
 	if err != nil {
 		return nil, err
 	}
+	prefix, err := c.prefix()
+	if err != nil {
+		return nil, err
+	}
+	sources := secrets.LocalSources(getenv)
+	maps.Copy(sources, aws.Sources(c.AWS))
 	sealed, err := secrets.Open(ctx, secrets.Config{
-		Provider: c.SecretsProvider, Prefix: c.SecretsPrefix,
+		Provider: c.SecretsProvider, Prefix: prefix,
 		Key:   secrets.KeySource{Provider: c.KeyProvider, Source: c.KeySource},
-		Store: store, Random: random, Sources: secrets.LocalSources(getenv),
+		Store: store, Random: random, Sources: sources, Backends: aws.Backends(c.AWS),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the cluster's secrets: %w", err)

@@ -17,11 +17,20 @@ func setDefault[T any](d defaulter, path string, field *T, value T) {
 	}
 }
 
+// SecretsPrefix is what the names of secrets begin with unless a config says otherwise.
+// The bucket is one cluster's; an account may have many.
+func SecretsPrefix(provider, cluster string) string {
+	if provider == SecretsSecretsManager || provider == SecretsParameterStore {
+		return "nstance/" + cluster + "/"
+	}
+	return "cluster/secret/"
+}
+
 // applyDefaults completes s. seen holds the path of every field that was given.
 func applyDefaults(s *Shard, seen map[string]bool) {
 	d := defaulter(seen)
 	setDefault(d, "cluster.secrets.provider", &s.Cluster.Secrets.Provider, SecretsObjectStorage)
-	setDefault(d, "cluster.secrets.prefix", &s.Cluster.Secrets.Prefix, "cluster/secret/")
+	setDefault(d, "cluster.secrets.prefix", &s.Cluster.Secrets.Prefix, SecretsPrefix(s.Cluster.Secrets.Provider, s.Cluster.ID))
 	d.server(&s.Server)
 	for name, image := range s.Images {
 		path := join("images", name)
@@ -53,8 +62,12 @@ func (d defaulter) server(s *Server) {
 		setDefault(d, "server.advertise."+advertised.key, advertised.value, *bind[i].value)
 	}
 	d.durations(s)
-	setDefault(d, "server.create_rate.per_second", &s.CreateRate.PerSecond, 10)
-	setDefault(d, "server.create_rate.burst", &s.CreateRate.Burst, 20)
+	rate, burst := 10.0, 20
+	if s.Provider.Kind == ProviderAWS { // whose launches refill so, for all shards of an account and region together
+		rate, burst = 2, 5
+	}
+	setDefault(d, "server.create_rate.per_second", &s.CreateRate.PerSecond, rate)
+	setDefault(d, "server.create_rate.burst", &s.CreateRate.Burst, burst)
 	setDefault(d, "server.create_rate.concurrency", &s.CreateRate.Concurrency, 16)
 	setDefault(d, "server.rotation.max_surge", &s.Rotation.MaxSurge, fleet.Surge{Percent: 10})
 	setDefault(d, "server.health.missed_reports", &s.Health.MissedReports, 3)

@@ -59,6 +59,14 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// Launches at AWS are slower: two a second for all shards of an account together.
+func TestDefaultsOfAWS(t *testing.T) {
+	shard := parse(t, strings.Replace(minimal, `"kind": "fake"`, `"kind": "aws", "region": "eu-central-1", "zone": "eu-central-1a"`, 1))
+	if got, want := shard.Server.CreateRate, (config.CreateRate{PerSecond: 2, Burst: 5, Concurrency: 16}); got != want {
+		t.Errorf("create_rate is %+v, want %+v", got, want)
+	}
+}
+
 // A zero that was written is a value like any other.
 func TestZeroIsNotUnset(t *testing.T) {
 	shard := parse(t, strings.Replace(minimal, `"provider": { "kind": "fake" },`, `"provider": { "kind": "fake" },

@@ -44,6 +44,7 @@ const (
 type Secrets struct {
 	Provider          string      `json:"provider"`
 	Prefix            string      `json:"prefix"`
+	Region            string      `json:"region,omitempty"` // of secrets at AWS; empty: as of the provider, or of the machine
 	EncryptionKey     KeySource   `json:"encryption_key,omitzero"`
 	OldEncryptionKeys []KeySource `json:"old_encryption_keys,omitempty"`
 }

@@ -12,6 +12,14 @@ import (
 
 const day = 24 * time.Hour
 
+// awsPrefix is what the names of secrets at AWS begin with, and awsReserved what those of
+// AWS's own begin with.
+var (
+	awsPrefix   = regexp.MustCompile(`^([A-Za-z0-9_.-]+/)+$`)
+	awsReserved = regexp.MustCompile(`^(?i:aws|ssm)`)
+	awsRegion   = regexp.MustCompile(`^[a-z0-9-]+$`)
+)
+
 var envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func (v *validator) cluster() {
@@ -22,7 +30,10 @@ func (v *validator) cluster() {
 		return
 	}
 	if c.Secrets.Provider != SecretsObjectStorage {
-		v.given(secrets+".prefix", c.Secrets.Prefix, "the start of the secrets' names")
+		checkAWSPrefix(&v.findings, secrets+".prefix", c.Secrets.Prefix)
+		if region := c.Secrets.Region; region != "" && !awsRegion.MatchString(region) {
+			v.addf(secrets+".region", "%.80q is not valid: want an AWS region, such as eu-central-1", region)
+		}
 		if c.Secrets.EncryptionKey != (KeySource{}) {
 			v.addf(secrets+".encryption_key", "only the provider %q seals its secrets: remove it", SecretsObjectStorage)
 		}
@@ -31,10 +42,26 @@ func (v *validator) cluster() {
 		}
 		return
 	}
+	if c.Secrets.Region != "" {
+		v.addf(secrets+".region", "the secrets of %q are in the bucket: remove it (a key elsewhere is named by its ARN)", SecretsObjectStorage)
+	}
 	v.secretsPrefix(secrets+".prefix", c.Secrets.Prefix)
 	v.keySource(secrets+".encryption_key", c.Secrets.EncryptionKey)
 	for i, key := range c.Secrets.OldEncryptionKeys {
 		v.keySource(at(secrets+".old_encryption_keys", i), key)
+	}
+}
+
+// checkAWSPrefix has the policy's pattern of a secret's ARN match: it has the slash already
+// that a parameter's name begins with.
+func checkAWSPrefix(f *findings, path, prefix string) {
+	switch {
+	case strings.HasPrefix(prefix, "/"):
+		f.addf(path, "%.80q begins with a slash: want it without, such as nstance/example/ (a parameter's name gets its slash by itself)", prefix)
+	case !awsPrefix.MatchString(prefix) || len(prefix) > 256:
+		f.addf(path, "%.80q is not valid: want a path that ends in /, such as nstance/example/", prefix)
+	case awsReserved.MatchString(prefix):
+		f.addf(path, "%.80q is reserved by AWS: want one that begins with neither aws nor ssm, such as nstance/example/", prefix)
 	}
 }
 

@@ -86,7 +86,7 @@ func LoadKey(ctx context.Context, s KeySource, sources Sources) (Key, error) {
 	case ok && s.Source == "":
 		return Key{}, fmt.Errorf("%w: no source is given: want the name of what %s keeps", ErrKey, s.Provider)
 	case ok:
-	case s.Provider == providerAWSSecrets, s.Provider == providerAWSParameters:
+	case s.Provider == ProviderSecretsManager, s.Provider == ProviderParameterStore:
 		return Key{}, fmt.Errorf("encryption key provider %q is %w: want %s", s.Provider, ErrUnsupported, sources.have())
 	default:
 		return Key{}, fmt.Errorf("%w: unknown provider %.80q: want %s", ErrKey, s.Provider, sources.have())

@@ -5,7 +5,8 @@
 // nonce and after it the AES-256-GCM ciphertext (NIST SP 800-38D). The object's
 // key is the associated data, so a secret that was copied to another name does
 // not open. The encryption key never is in the bucket; it comes from where a
-// KeySource says. Former keys still open what they sealed.
+// KeySource says. Former keys still open what they sealed. A Backend keeps secrets
+// elsewhere, where they are encrypted already.
 //
 // Bootstrap lets any number of servers start on an empty bucket at once and
 // agree on one CA and one registration key, without a leader: every write is
@@ -17,6 +18,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/nstance/nstance/pkg/object"
 )
@@ -55,38 +59,55 @@ type Secrets interface {
 
 	// Replace stores the value whether or not the name has one. A lost reply is
 	// settled within ctx; object.ErrConflict when somebody else stored one
-	// meanwhile.
+	// meanwhile, where the keeper can tell.
 	Replace(ctx context.Context, name string, value []byte) error
 }
 
-// The providers of secrets.
+// The providers of secrets. Those of AWS keep keys as well.
 const (
-	ProviderObjectStorage = "object-storage"
-	providerAWSSecrets    = "aws-secrets-manager"
-	providerAWSParameters = "aws-parameter-store"
+	ProviderObjectStorage  = "object-storage"
+	ProviderSecretsManager = "aws-secrets-manager"
+	ProviderParameterStore = "aws-parameter-store"
 )
+
+// Backend opens secrets that somebody else keeps, and encrypts. Their names there begin
+// with prefix, which ends with a slash. random is safe for concurrent use.
+type Backend func(ctx context.Context, prefix string, random io.Reader) (Secrets, error)
+
+// Backends are where secrets can be kept besides object storage, by the provider's name
+// in a config.
+type Backends map[string]Backend
+
+func (b Backends) have() string {
+	return strings.Join(append([]string{ProviderObjectStorage}, slices.Sorted(maps.Keys(b))...), " or ")
+}
 
 // Config says where secrets are kept, and gives what is needed to reach them.
 type Config struct {
-	Provider string // object-storage
-	Prefix   string // of the objects' keys; ends with a slash
+	Provider string // object-storage, or one of Backends
+	Prefix   string // of the objects' keys, or of the secrets' names; ends with a slash
 	Key      KeySource
 	OldKeys  []KeySource // decrypt only
 
 	Store   object.Store
 	Random  io.Reader // for the nonces; safe for concurrent use
 	Sources Sources   // that the keys are read from
+
+	Backends Backends
 }
 
 // Open reads the encryption keys, once, and returns the secrets of the provider. The
 // error names the field that is wrong, as the config has it.
 func Open(ctx context.Context, cfg Config) (Secrets, error) {
-	switch cfg.Provider {
-	case ProviderObjectStorage:
-	case providerAWSSecrets, providerAWSParameters:
-		return nil, fmt.Errorf("open secrets: provider %q is %w: want %s", cfg.Provider, ErrUnsupported, ProviderObjectStorage)
+	backend, ok := cfg.Backends[cfg.Provider]
+	switch {
+	case ok:
+		return backend(ctx, cfg.Prefix, cfg.Random)
+	case cfg.Provider == ProviderObjectStorage:
+	case cfg.Provider == ProviderSecretsManager, cfg.Provider == ProviderParameterStore:
+		return nil, fmt.Errorf("open secrets: provider %q is %w: want %s", cfg.Provider, ErrUnsupported, cfg.Backends.have())
 	default:
-		return nil, fmt.Errorf("open secrets: unknown provider %.80q: want %s", cfg.Provider, ProviderObjectStorage)
+		return nil, fmt.Errorf("open secrets: unknown provider %.80q: want %s", cfg.Provider, cfg.Backends.have())
 	}
 	current, err := LoadKey(ctx, cfg.Key, cfg.Sources)
 	if err != nil {

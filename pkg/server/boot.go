@@ -50,8 +50,8 @@ func (s *Server) bootOnce(ctx context.Context, last error) error {
 	}{
 		{"object storage", s.probeStore},
 		{leader.PartConfig, s.readBootConfig},
-		{"cluster secrets", func(ctx context.Context) error { return s.trust.open(ctx, s.boot.Cluster, s.store) }},
-		{"provider", func(context.Context) error { return s.provider.open(s.cfg, s.boot) }}, //nolint:contextcheck // it outlives the boot
+		{"cluster secrets", func(ctx context.Context) error { return s.trust.open(ctx, s.boot, s.store) }},
+		{"provider", func(ctx context.Context) error { return s.provider.open(ctx, s.cfg, s.boot) }},
 		{leader.PartLedger, s.openLedger},
 		{"addresses", s.openServices},
 	} {

@@ -7,6 +7,7 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/aws"
 	"github.com/nstance/nstance/pkg/provider/docker"
 	"github.com/nstance/nstance/pkg/provider/process"
 )
@@ -25,14 +26,19 @@ type settings interface {
 // this build does not know.
 func (c Config) settings(scope provider.Scope, p config.Provider) (settings, error) {
 	switch p.Kind {
+	case config.ProviderAWS:
+		cfg := aws.Default(scope, c.Logger)
+		cfg.Region = p.Region
+		return cfg.WithOptions(p.Options)
 	case config.ProviderProcess:
 		return process.Default(scope, c.Logger).WithOptions(p.Options)
 	case config.ProviderDocker:
 		return docker.Default(scope, c.Logger).WithOptions(p.Options)
 	default:
 		return nil, provider.FieldErrors{{
-			Path:    "kind",
-			Message: fmt.Sprintf("%q is not part of this build (have: %s, %s)", p.Kind, config.ProviderDocker, config.ProviderProcess),
+			Path: "kind",
+			Message: fmt.Sprintf("%q is not part of this build (have: %s, %s, %s)", p.Kind,
+				config.ProviderAWS, config.ProviderDocker, config.ProviderProcess),
 		}}
 	}
 }
@@ -85,6 +91,9 @@ func leaderNetworkProblems(s config.Server) (problems config.Problems) {
 		problems = append(problems, config.Problem{Path: "server.leader_network." + field, Message: message})
 	}
 	n, kind := s.LeaderNetwork, s.Provider.Kind
+	if kind == config.ProviderAWS {
+		return fieldProblems("server", Opening{Leader: n}.awsLeader().Check())
+	}
 	if n.InterfaceID != "" && kind == config.ProviderProcess {
 		bad("interface_id", "the provider process moves no address: remove it")
 	}

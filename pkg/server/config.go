@@ -13,6 +13,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/bucket"
@@ -50,6 +51,10 @@ type Config struct {
 	Store        object.Store
 	OpenProvider func(Opening) (provider.Provider, error)
 	Times        Times
+	// AWS is how AWS is called for secrets. The region is that of the config's secrets; else
+	// the one that is given here; else that of the config's provider, if it is AWS, or as the
+	// environment and the machine say.
+	AWS awsclient.Config
 	// Listen and Dial stand in for TCP in simulations; nil: TCP. Listen opens an
 	// address of this server; connections over the service's limits are closed
 	// whoever made the listener. Dial connects to another server of the shard.

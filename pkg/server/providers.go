@@ -1,11 +1,13 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/aws"
 	"github.com/nstance/nstance/pkg/provider/docker"
 	"github.com/nstance/nstance/pkg/provider/kubenode"
 	"github.com/nstance/nstance/pkg/provider/process"
@@ -25,9 +27,9 @@ type openedProvider struct {
 }
 
 // open opens the provider that the config names.
-func (p *openedProvider) open(cfg Config, shard *config.Shard) error {
+func (p *openedProvider) open(ctx context.Context, cfg Config, shard *config.Shard) error {
 	p.close() // an attempt's before
-	opened, err := newProvider(cfg, Opening{
+	opened, err := newProvider(ctx, cfg, Opening{
 		Scope:    provider.Scope{ClusterID: shard.Cluster.ID, Shard: cfg.Shard},
 		Provider: shard.Server.Provider, Leader: shard.Server.LeaderNetwork, Self: cfg.Self,
 	})
@@ -46,7 +48,7 @@ func (p *openedProvider) close() {
 	*p = openedProvider{}
 }
 
-func newProvider(cfg Config, o Opening) (provider.Provider, error) {
+func newProvider(ctx context.Context, cfg Config, o Opening) (provider.Provider, error) {
 	if cfg.OpenProvider != nil {
 		return cfg.OpenProvider(o)
 	}
@@ -57,11 +59,14 @@ func newProvider(cfg Config, o Opening) (provider.Provider, error) {
 	switch c := s.(type) {
 	case process.Config:
 		p, err := process.New(c)
-		return o.withNodes(cfg, p, err, c.Kubeconfig)
+		return o.withNodes(cfg, p, err, c.Kubeconfig) //nolint:contextcheck // it outlives the boot
+	case aws.Config:
+		c.Leader = o.awsLeader()
+		return aws.New(ctx, c) // without Nodes: Kubernetes has a cloud provider for these
 	case docker.Config:
 		c.Leader = o.dockerLeader()
 		p, err := docker.New(c)
-		return o.withNodes(cfg, p, err, c.Kubeconfig)
+		return o.withNodes(cfg, p, err, c.Kubeconfig) //nolint:contextcheck // it outlives the boot
 	default:
 		return nil, fmt.Errorf("server.provider.kind: nobody can open %q", o.Provider.Kind)
 	}
@@ -73,6 +78,19 @@ func (o Opening) withNodes(cfg Config, p provider.Provider, err error, kubeconfi
 		return p, err
 	}
 	return kubenode.Wrap(p, kubenode.Default(kubeconfig, o.Scope, o.Provider.Kind, cfg.Logger)), nil
+}
+
+// awsLeader is the address that the provider moves; nil when there is none, or somebody
+// else moves it.
+func (o Opening) awsLeader() *aws.Leader {
+	if o.Leader.InterfaceID == "" {
+		return nil
+	}
+	l := &aws.Leader{Interface: o.Leader.InterfaceID, Self: o.Self}
+	// What is no address was refused when the config was read.
+	l.IPv4, _ = netip.ParseAddr(o.Leader.IPv4)
+	l.IPv6, _ = netip.ParseAddr(o.Leader.IPv6)
+	return l
 }
 
 // dockerLeader is the network that the leader's address is of; nil when the config

@@ -33,7 +33,7 @@ func TestDockerMovesTheLeadersAddress(t *testing.T) {
 		"accepted, with an IPv6":  {config.LeaderNetwork{IPv4: "10.0.0.9", IPv6: "fd00::9", InterfaceID: "net"}, true},
 		"accepted, with one only": {config.LeaderNetwork{IPv6: "fd00::9", InterfaceID: "net"}, false},
 	} {
-		p, err := newProvider(Config{Logger: slog.New(slog.DiscardHandler)}, dockerOpening(c.leader))
+		p, err := newProvider(t.Context(), Config{Logger: slog.New(slog.DiscardHandler)}, dockerOpening(c.leader))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

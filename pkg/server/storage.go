@@ -2,11 +2,13 @@ package server
 
 import (
 	"context"
+	"maps"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/bucket"
 	"github.com/nstance/nstance/pkg/secrets"
+	"github.com/nstance/nstance/pkg/secrets/aws"
 )
 
 // openStore opens the bucket that the flags name. It sends nothing yet.
@@ -18,10 +20,19 @@ func openStore(cfg Config) (object.Store, error) {
 }
 
 // openSecrets opens the cluster's secrets as its config says.
-func openSecrets(ctx context.Context, c config.Secrets, store object.Store, cfg Config) (secrets.Secrets, error) {
+func openSecrets(ctx context.Context, shard *config.Shard, store object.Store, cfg Config) (secrets.Secrets, error) {
+	c, calls := shard.Cluster.Secrets, cfg.AWS
+	switch {
+	case c.Region != "":
+		calls.Region = c.Region
+	case calls.Region == "" && shard.Server.Provider.Kind == config.ProviderAWS:
+		calls.Region = shard.Server.Provider.Region
+	}
+	sources := secrets.LocalSources(cfg.Getenv)
+	maps.Copy(sources, aws.Sources(calls))
 	out := secrets.Config{
 		Provider: c.Provider, Prefix: c.Prefix, Key: secrets.KeySource(c.EncryptionKey),
-		Store: store, Random: cfg.Random, Sources: secrets.LocalSources(cfg.Getenv),
+		Store: store, Random: cfg.Random, Sources: sources, Backends: aws.Backends(calls),
 	}
 	for _, k := range c.OldEncryptionKeys {
 		out.OldKeys = append(out.OldKeys, secrets.KeySource(k))

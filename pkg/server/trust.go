@@ -25,8 +25,9 @@ type trust struct {
 
 // open opens, or on an empty cluster makes, the CA and the nonce key, and issues
 // this server's certificate.
-func (t *trust) open(ctx context.Context, cluster config.Cluster, store object.Store) (err error) {
-	if t.sealed, err = openSecrets(ctx, cluster.Secrets, store, t.cfg); err != nil {
+func (t *trust) open(ctx context.Context, shard *config.Shard, store object.Store) (err error) {
+	cluster := shard.Cluster
+	if t.sealed, err = openSecrets(ctx, shard, store, t.cfg); err != nil {
 		return fmt.Errorf("cluster.secrets: %w", err)
 	}
 	t.Trust, err = secrets.Bootstrap(ctx, secrets.BootstrapConfig{

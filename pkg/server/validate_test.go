@@ -19,6 +19,11 @@ func TestValidate(t *testing.T) {
 	docker := func(options string) string {
 		return strings.Replace(good, process, `"kind": "docker", "options": `+options, 1)
 	}
+	aws := func(region, options string) string {
+		text := strings.Replace(good, process, `"kind": "aws", "options": `+options, 1)
+		text = strings.Replace(text, `"vars": { "n": 1 }`, `"instance_type": "t3.small", "args": { "ImageId": "ami-0123456789abcdef0" }`, 1)
+		return strings.Replace(text, `"region": "r"`, `"region": `+region, 1)
+	}
 	for name, c := range map[string]struct{ text, says, wrong string }{
 		"good": {good, "is valid", ""},
 		"a part without an effect": {strings.Replace(good, `"agent_addr": "127.0.0.1:0"`,
@@ -36,6 +41,13 @@ func TestValidate(t *testing.T) {
 			strings.Replace(docker(`{ "image": "i" }`), `"bind": {`,
 				`"leader_network": { "ipv6": "fd00::9", "interface_id": "net" }, "bind": {`, 1), "",
 			"server.leader_network.ipv6: the provider docker moves an IPv4 address only"},
+		"a region that is none":            {aws(`"Frankfurt"`, `{}`), "", `server.provider.region: "Frankfurt" is not valid`},
+		"an option that aws does not have": {aws(`"eu-central-1"`, `{ "vpc": "x" }`), "", "server.provider.options.vpc: no such field"},
+		"an interface that is none of EC2": {
+			strings.Replace(aws(`"eu-central-1"`, `{}`), `"bind": {`,
+				`"leader_network": { "ipv4": "10.0.0.9", "interface_id": "eth1" }, "bind": {`, 1), "",
+			`server.leader_network.interface_id: "eth1" is not valid: want a network interface such as eni-`,
+		},
 		"args that the provider refuses": {strings.Replace(good, `"vars": { "n": 1 }`, `"args": { "colour": "red" }`, 1), "",
 			"templates.knd.args.colour: no such field (have: env)"},
 		"an option that the provider does not have": {

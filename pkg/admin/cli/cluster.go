@@ -19,10 +19,15 @@ func (a *app) cluster() *cobra.Command {
 	f.StringVar(&a.storage.Provider, "storage-provider", a.preset("STORAGE_PROVIDER", "s3"), "s3 or dir")
 	f.StringVar(&a.storage.Bucket, "storage-bucket", a.preset("STORAGE_BUCKET", ""), "bucket, or a directory for dir")
 	f.StringVar(&a.storage.SecretsProvider, "secrets-provider", a.preset("SECRETS_PROVIDER", "object-storage"),
-		"where the cluster's secrets are")
-	f.StringVar(&a.storage.SecretsPrefix, "secrets-prefix", a.preset("SECRETS_PREFIX", "cluster/secret/"), "prefix of the secrets' objects")
-	f.StringVar(&a.storage.KeyProvider, "key-provider", a.preset("KEY_PROVIDER", "env"), "where the encryption key is: env or file")
-	f.StringVar(&a.storage.KeySource, "key-source", a.preset("KEY_SOURCE", "NSTANCE_ENCRYPTION_KEY"), "the key's environment variable or file")
+		"where the cluster's secrets are: object-storage, aws-secrets-manager or aws-parameter-store")
+	f.StringVar(&a.storage.SecretsPrefix, "secrets-prefix", a.preset("SECRETS_PREFIX", ""),
+		"what the names of secrets begin with (default: cluster/secret/, on AWS nstance/{cluster-id}/)")
+	f.StringVar(&a.storage.AWS.Region, "secrets-region", a.preset("SECRETS_REGION", ""),
+		"region of what is at AWS by name (default: AWS_REGION, or as the machine says)")
+	f.StringVar(&a.storage.KeyProvider, "key-provider", a.preset("KEY_PROVIDER", "env"),
+		"where the encryption key is: env, file, aws-secrets-manager or aws-parameter-store")
+	f.StringVar(&a.storage.KeySource, "key-source", a.preset("KEY_SOURCE", "NSTANCE_ENCRYPTION_KEY"),
+		"the key's environment variable, file, or name or ARN at AWS")
 	f.StringVar(&a.storage.ClusterID, "cluster-id", a.preset("CLUSTER_ID", ""), "the cluster that the storage must hold (default: any)")
 	return cmd
 }

@@ -6,11 +6,15 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/encrypt"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 )
 
@@ -51,6 +55,15 @@ type Config struct {
 	// then web identity, container or instance role.
 	AccessKeyID, SecretAccessKey, SessionToken string
 
+	// Metadata is the URL of the service that gives a machine its role's credentials;
+	// empty means that of EC2.
+	Metadata string
+
+	// Encryption is what objects are to be encrypted with at the store: AES256,
+	// aws:kms, or aws:kms: with the key's id or ARN after it; empty means as the
+	// bucket's own setting says.
+	Encryption string
+
 	// RequestTimeout bounds each request; 0 means DefaultRequestTimeout.
 	RequestTimeout time.Duration
 
@@ -61,8 +74,9 @@ type Config struct {
 
 // FromEnv fills a Config from the variables that AWS's own tools read: AWS_REGION
 // or AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL,
-// AWS_S3_USE_PATH_STYLE (a boolean), AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
-// AWS_SESSION_TOKEN. getenv is os.Getenv outside of tests.
+// AWS_S3_USE_PATH_STYLE (a boolean), AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+// AWS_SESSION_TOKEN and AWS_EC2_METADATA_SERVICE_ENDPOINT; and NSTANCE_S3_SSE, for
+// which those have none. getenv is os.Getenv outside of tests.
 func FromEnv(bucket string, getenv func(string) string) (Config, error) {
 	first := func(names ...string) string {
 		for _, name := range names {
@@ -79,6 +93,8 @@ func FromEnv(bucket string, getenv func(string) string) (Config, error) {
 		AccessKeyID:     getenv("AWS_ACCESS_KEY_ID"),
 		SecretAccessKey: getenv("AWS_SECRET_ACCESS_KEY"),
 		SessionToken:    getenv("AWS_SESSION_TOKEN"),
+		Metadata:        getenv("AWS_EC2_METADATA_SERVICE_ENDPOINT"),
+		Encryption:      getenv("NSTANCE_S3_SSE"),
 	}
 	if v := getenv("AWS_S3_USE_PATH_STYLE"); v != "" {
 		var err error
@@ -104,6 +120,9 @@ func (c Config) Validate() error {
 	if (c.AccessKeyID == "") != (c.SecretAccessKey == "") {
 		errs = append(errs, errors.New("of access key id (AWS_ACCESS_KEY_ID) and secret access key (AWS_SECRET_ACCESS_KEY) "+
 			"one is empty: give both or none"))
+	}
+	if _, err := c.encryption(); err != nil {
+		errs = append(errs, err)
 	}
 	if c.RequestTimeout < 0 {
 		errs = append(errs, fmt.Errorf("request timeout is %v, must not be negative", c.RequestTimeout))
@@ -154,9 +173,37 @@ func (c Config) options() (string, *minio.Options, error) {
 	if c.AccessKeyID != "" {
 		o.Creds = credentials.NewStaticV4(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)
 	} else {
-		o.Creds = credentials.NewChainCredentials([]credentials.Provider{&credentials.FileAWSCredentials{}, &credentials.IAM{}})
+		o.Creds = credentials.NewChainCredentials([]credentials.Provider{&credentials.FileAWSCredentials{}, c.role()})
 	}
 	return u.Host, o, nil
+}
+
+// role gives the credentials of a web identity, a container or the machine.
+func (c Config) role() *credentials.IAM {
+	role := &credentials.IAM{}
+	if !slices.ContainsFunc([]string{
+		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+	}, func(name string) bool { return os.Getenv(name) != "" }) {
+		role.Endpoint = c.Metadata // the client would ask it for those, too
+	}
+	return role
+}
+
+// encryption returns what a write asks for; nil: nothing.
+func (c Config) encryption() (encrypt.ServerSide, error) {
+	key, ownKey := strings.CutPrefix(c.Encryption, "aws:kms:")
+	switch {
+	case c.Encryption == "":
+		return nil, nil
+	case c.Encryption == "AES256":
+		return encrypt.NewSSE(), nil
+	case c.Encryption == "aws:kms":
+		return encrypt.NewSSEKMS("", nil) // the account's own key
+	case ownKey && key != "":
+		return encrypt.NewSSEKMS(key, nil)
+	default:
+		return nil, fmt.Errorf("encryption (NSTANCE_S3_SSE) is %.200q: want AES256, aws:kms, or aws:kms: and the key's id or ARN", c.Encryption)
+	}
 }
 
 func newTransport() *http.Transport {

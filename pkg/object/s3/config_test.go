@@ -13,11 +13,13 @@ func TestFromEnv(t *testing.T) {
 		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key", "AWS_SESSION_TOKEN": "token",
 		"AWS_REGION": "eu-central-1", "AWS_DEFAULT_REGION": "us-west-2",
 		"AWS_ENDPOINT_URL_S3": "http://s3:9000", "AWS_ENDPOINT_URL": "http://all:9000", "AWS_S3_USE_PATH_STYLE": "true",
+		"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1338", "NSTANCE_S3_SSE": "aws:kms",
 	}
 	get := func(name string) string { return env[name] }
 	want := s3.Config{
 		Bucket: "bucket", Endpoint: "http://s3:9000", Region: "eu-central-1", PathStyle: true,
 		AccessKeyID: "id", SecretAccessKey: "key", SessionToken: "token",
+		Metadata: "http://127.0.0.1:1338", Encryption: "aws:kms",
 	}
 	if got, err := s3.FromEnv("bucket", get); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
@@ -52,6 +54,8 @@ func TestValidate(t *testing.T) {
 		"path":             {func(c *s3.Config) { c.Endpoint = "https://x/bucket" }, "without path"},
 		"not a url":        {func(c *s3.Config) { c.Endpoint = "http://[::1" }, "not a URL"},
 		"half a key":       {func(c *s3.Config) { c.SecretAccessKey = "" }, "one is empty"},
+		"encryption":       {func(c *s3.Config) { c.Encryption = "aws:kms:alias/ours" }, ""},
+		"bad encryption":   {func(c *s3.Config) { c.Encryption = "aws:kms:" }, "want AES256, aws:kms, or"},
 		"timeout":          {func(c *s3.Config) { c.RequestTimeout = -1 }, "negative"},
 	} {
 		cfg := good

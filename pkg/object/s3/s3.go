@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/encrypt"
 
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/retry"
@@ -48,9 +49,10 @@ const (
 
 // Store implements object.Store.
 type Store struct {
-	client  minio.Core
-	bucket  string
-	timeout time.Duration
+	client     minio.Core
+	bucket     string
+	timeout    time.Duration
+	encryption encrypt.ServerSide // of writes; nil: as the bucket says
 }
 
 var _ object.Store = (*Store)(nil)
@@ -72,7 +74,11 @@ func New(cfg Config) (*Store, error) {
 	if timeout == 0 {
 		timeout = DefaultRequestTimeout
 	}
-	return &Store{client: minio.Core{Client: client}, bucket: cfg.Bucket, timeout: timeout}, nil
+	sse, err := cfg.encryption()
+	if err != nil {
+		return nil, fmt.Errorf("open S3 bucket: %w", err)
+	}
+	return &Store{client: minio.Core{Client: client}, bucket: cfg.Bucket, timeout: timeout, encryption: sse}, nil
 }
 
 // Get implements object.Store.
@@ -129,7 +135,7 @@ func (s *Store) Put(ctx context.Context, key string, body []byte, pre object.Pre
 func (s *Store) put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	opts := minio.PutObjectOptions{}
+	opts := minio.PutObjectOptions{ServerSideEncryption: s.encryption}
 	absent := object.ErrUnknown // what a 404 means
 	switch {
 	case pre.Absent():
