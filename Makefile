@@ -8,7 +8,7 @@ GO ?= go
 export CGO_ENABLED ?= 0
 
 BINARIES := nstance-server nstance-agent nstance-admin nstance-operator
-DEV_BINARIES := dev dev-s3
+DEV_BINARIES := dev dev-s3 dev-aws
 VERSION := $(shell git describe --tags --match='v[0-9]*' --always --abbrev=12 --dirty 2>/dev/null || echo dev)
 # The flags of .ko.yaml: a binary is the same in an image and in bin/ (docs/reproduce.md).
 LDFLAGS := -s -w -buildid= -X main.version=$(VERSION)
@@ -147,6 +147,10 @@ vulncheck: ## Check for known vulnerabilities, where the database can be reached
 .PHONY: e2e
 e2e: build ## Tell the stories of the main job with real processes (and containers where an engine answers)
 	$(GO) test -tags integration -count=1 -timeout 40m -v ./integration/mainjob
+
+.PHONY: e2e-aws
+e2e-aws: build ## Tell the stories of a shard on AWS, with real processes and a stand-in for AWS
+	$(GO) test -tags integration -count=1 -timeout 20m -v ./integration/aws
 
 # Which moves a tenant between management clusters in one of the operator's stories.
 bin/clusterctl: .ci/tools/clusterctl.mod .ci/tools/clusterctl.sum

@@ -1,0 +1,174 @@
+//go:build integration
+
+package aws
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"testing"
+	"time"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"golang.org/x/time/rate"
+
+	"github.com/nstance/nstance/pkg/awscall"
+	"github.com/nstance/nstance/pkg/awsclient"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/retry"
+)
+
+// versionELB is that of the API of Elastic Load Balancing.
+const versionELB = "2015-12-01"
+
+// endpoint is an AWS that somebody else made, and where in it the suite may launch.
+type endpoint struct {
+	run                     string // all that is made is named and tagged with it
+	worlds, targets, plants int    // so many were made
+
+	session       awsclient.Session
+	client        *http.Client
+	ec2           *ec2.Client
+	balancing     *awscall.Client
+	vpc, zone     string
+	subnet, small string
+	image         string
+	instanceType  string
+	missingTarget string // the ARN of a target group that is gone
+
+	patience, eventual time.Duration
+}
+
+// paced launches as many instances a second as EC2 lets an account: the suite alone
+// would be throttled, which it takes for a refusal.
+type paced struct{ launches *rate.Limiter }
+
+func (p paced) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		return http.DefaultTransport.RoundTrip(r)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Contains(body, []byte("Action=RunInstances&")) {
+		if err := p.launches.Wait(r.Context()); err != nil {
+			return nil, err
+		}
+	}
+	again := r.Clone(r.Context())
+	again.Body = io.NopCloser(bytes.NewReader(body))
+	return http.DefaultTransport.RoundTrip(again)
+}
+
+// openEndpoint finds out where to launch what, as far as the environment does not say.
+func openEndpoint(t *testing.T) *endpoint {
+	t.Helper()
+	var number [4]byte
+	_, err := rand.Read(number[:])
+	must(t, err)
+	e := &endpoint{run: "nstance-test-" + hex.EncodeToString(number[:]), client: &http.Client{Transport: paced{rate.NewLimiter(2, 4)}}}
+	e.patience, e.eventual = timing()
+	e.session, err = awsclient.Config{HTTPClient: e.client}.Open(t.Context())
+	must(t, err)
+	e.ec2 = ec2.New(ec2.Options{
+		Region: e.session.Region, Credentials: e.session.Credentials, HTTPClient: e.client, BaseEndpoint: e.session.Endpoint(awsclient.EC2),
+	})
+	e.balancing = awscall.New(e.session, awsclient.LoadBalancing)
+	e.instanceType = cmp.Or(os.Getenv("NSTANCE_TEST_AWS_INSTANCE_TYPE"), "t3.micro")
+	e.findSubnet(t)
+	e.makeSmall(t)
+	t.Cleanup(func() { e.sweep(t, e.run) }) // before the small subnet goes
+	e.findImage(t)
+	e.missingTarget = e.makeTarget(t)
+	must(t, e.removeTarget(t.Context(), e.missingTarget))
+	t.Logf("run %s: subnet %s, small subnet %s, image %s, %s", e.run, e.subnet, e.small, e.image, e.instanceType)
+	return e
+}
+
+// stop shuts an instance down behind the provider's back.
+func (e *endpoint) stop(t *testing.T, vm provider.VM) {
+	t.Helper()
+	_, err := e.ec2.StopInstances(t.Context(), &ec2.StopInstancesInput{InstanceIds: []string{vm.ProviderID}})
+	must(t, err)
+}
+
+// plant makes an instance with just these tags, and ends it with the test.
+func (e *endpoint) plant(t *testing.T, tags map[string]string) {
+	t.Helper()
+	e.plants++
+	in := types.TagSpecification{ResourceType: types.ResourceTypeInstance}
+	for key, value := range tags {
+		in.Tags = append(in.Tags, types.Tag{Key: &key, Value: &value})
+	}
+	out, err := e.ec2.RunInstances(t.Context(), &ec2.RunInstancesInput{
+		ImageId: &e.image, InstanceType: types.InstanceType(e.instanceType), SubnetId: &e.subnet,
+		MinCount: sdk.Int32(1), MaxCount: sdk.Int32(1), TagSpecifications: []types.TagSpecification{in},
+		ClientToken: sdk.String(fmt.Sprintf("%s-%d", e.run, e.plants)),
+		UserData:    sdk.String(base64.StdEncoding.EncodeToString([]byte(lastResort))),
+
+		InstanceInitiatedShutdownBehavior: types.ShutdownBehaviorTerminate,
+	})
+	must(t, err)
+	t.Cleanup(func() {
+		e.within(t, "end "+*out.Instances[0].InstanceId, func(ctx context.Context) error {
+			_, err := e.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{*out.Instances[0].InstanceId}})
+			return err
+		})
+	})
+}
+
+// target makes a target group, and deletes it with the test.
+func (e *endpoint) target(t *testing.T) string {
+	t.Helper()
+	arn := e.makeTarget(t)
+	t.Cleanup(func() {
+		e.within(t, "delete "+arn, func(ctx context.Context) error { return e.removeTarget(ctx, arn) })
+	})
+	return arn
+}
+
+// makeTarget makes a target group, which is behind no load balancer and costs nothing.
+func (e *endpoint) makeTarget(t *testing.T) string {
+	t.Helper()
+	e.targets++
+	var made struct {
+		ARN string `xml:"CreateTargetGroupResult>TargetGroups>member>TargetGroupArn"`
+	}
+	err := e.balancing.Query(t.Context(), versionELB, "CreateTargetGroup", url.Values{
+		"Name": {fmt.Sprintf("%s-%d", e.run, e.targets)}, "VpcId": {e.vpc}, "Protocol": {"TCP"}, "Port": {"80"}, "TargetType": {"instance"},
+	}, &made, awscall.Attempts{Once: true})
+	must(t, err)
+	return made.ARN
+}
+
+func (e *endpoint) removeTarget(ctx context.Context, arn string) error {
+	return e.balancing.Query(ctx, versionELB, "DeleteTargetGroup", url.Values{"TargetGroupArn": {arn}}, nil, awscall.Attempts{})
+}
+
+// within tries until it succeeds; the test's own context may have ended.
+func (e *endpoint) within(t *testing.T, what string, try func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), e.patience)
+	defer cancel()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return
+		}
+		if retry.Wait(ctx, time.Second) != nil {
+			t.Errorf("%s: not within %v: %v", what, e.patience, err)
+			return
+		}
+	}
+}
