@@ -7,7 +7,7 @@ SHELL := /bin/sh
 GO ?= go
 export CGO_ENABLED ?= 0
 
-BINARIES := nstance-server nstance-agent nstance-admin nstance-operator
+BINARIES := nstance-server nstance-agent nstance-admin nstance-operator nstance-asg
 DEV_BINARIES := dev dev-s3 dev-aws
 VERSION := $(shell git describe --tags --match='v[0-9]*' --always --abbrev=12 --dirty 2>/dev/null || echo dev)
 # The flags of .ko.yaml: a binary is the same in an image and in bin/ (docs/reproduce.md).

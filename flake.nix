@@ -32,6 +32,7 @@
           nstance-agent
           nstance-operator
           nstance-admin
+          nstance-asg
           ;
       };
 

@@ -61,6 +61,7 @@ in
     nstance-agent
     nstance-operator
     nstance-admin
+    nstance-asg
     dev
     dev-k8s
     ;

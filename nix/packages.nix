@@ -80,12 +80,14 @@ let
     "nstance-agent"
     "nstance-operator"
     "nstance-admin"
+    "nstance-asg"
   ];
   all = rec {
     nstance-server = program "nstance-server" "Keeps groups of machines at their size";
     nstance-agent = program "nstance-agent" "Gives a machine its identity and files";
     nstance-operator = program "nstance-operator" "Makes Nstance a provider of Cluster API";
     nstance-admin = program "nstance-admin" "Asks and changes what shards hold";
+    nstance-asg = program "nstance-asg" "Speaks for a server to the Auto Scaling group of its machine";
 
     default = build {
       pname = "nstance";

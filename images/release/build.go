@@ -142,6 +142,7 @@ func descriptions() map[string]string {
 		"nstance-agent":    "Gives a machine its identity and files",
 		"nstance-operator": "Makes Nstance a provider of Cluster API",
 		"nstance-admin":    "Asks and changes what shards hold",
+		"nstance-asg":      "Speaks for a server to the Auto Scaling group of its machine",
 	}
 }
 

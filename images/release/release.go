@@ -20,7 +20,7 @@ import (
 
 // Programs have images of their own, named as they are.
 func Programs() []string {
-	return []string{"nstance-server", "nstance-agent", "nstance-operator", "nstance-admin"}
+	return []string{"nstance-server", "nstance-agent", "nstance-operator", "nstance-admin", "nstance-asg"}
 }
 
 // Architectures are those of linux that an image has.
