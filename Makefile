@@ -78,6 +78,8 @@ else
 	@echo "testing dev-k8s, a module of its own"
 	@cd cmd/dev-k8s && PLANE=1 $(NESTED_TEST) -timeout 10m ./...
 endif
+	@echo "testing what checks the Terraform modules, a module of its own"
+	@cd integration/terraform && $(NESTED_TEST) -timeout 10m ./...
 	@echo "simulating 2,000 histories of a shard"
 	@$(MAKE) --no-print-directory sim SEEDS=2000
 
@@ -120,6 +122,10 @@ manifests: ## Regenerate the schemas of the Kubernetes kinds, the operator's rig
 nix-hashes: ## Compute the hashes by which the flake knows what it downloads (Nix itself is not needed)
 	$(GO) run ./nix/hashes
 
+.PHONY: terraform-tables
+terraform-tables: ## Write the tables of inputs and outputs in the READMEs of the Terraform modules
+	@cd integration/terraform && $(GO) run ./tables
+
 .PHONY: testplane
 testplane: ## Build a real Kubernetes control plane for tests, once (about 10 minutes, 600 MB under ~/.cache)
 	@.ci/plane
@@ -129,7 +135,9 @@ verify: generate manifests ## Regenerate, tidy and format; fail if that changes 
 	@.ci/proto
 	$(GO) mod tidy
 	cd cmd/dev-k8s && $(GO) mod tidy
-	@$(MAKE) --no-print-directory nix-hashes
+	cd integration/terraform && $(GO) mod tidy
+	$(GO) run ./terraform/policies
+	@$(MAKE) --no-print-directory nix-hashes terraform-tables
 	gofmt -w $$(git ls-files '*.go' | grep -v '\.pb\.go$$')
 	@.ci/clean-tree
 
@@ -138,6 +146,8 @@ lint: ## Run go vet, golangci-lint, and actionlint for the hosted workflows
 	$(GO) vet -tags integration ./...
 	$(LINT) --build-tags integration ./...
 	cd cmd/dev-k8s && $(GO) vet ./... && $(GO) tool -modfile=../../.ci/tools/golangci-lint.mod $(LINTER) ./...
+	cd integration/terraform && $(GO) vet -tags integration ./... && \
+		$(GO) tool -modfile=../../.ci/tools/golangci-lint.mod $(LINTER) --build-tags integration ./...
 	$(ACTIONLINT)
 
 .PHONY: vulncheck
@@ -200,6 +210,10 @@ e2e-images: ## Build an image twice, and attack its signatures
 .PHONY: nix-check
 nix-check: ## Evaluate and build the flake and run what it has, with this machine's Nix and a stub of nixpkgs
 	@.ci/nix $(GO) test -tags integration -count=1 -timeout 30m -v ./integration/nix
+
+.PHONY: terraform-check
+terraform-check: ## Lint, test and apply the Terraform modules with a stub of the AWS provider (TERRAFORM=0, TOFU=0: not on that; RUN=: only these)
+	@.ci/terraform $(GO) test -C integration/terraform -tags integration -count=1 -timeout 30m $(if $(RUN),-run '$(RUN)') -v .
 
 # The images that no registry in reach may have, by the names of their recipes in
 # .ci/stand-ins. One that NAME_IMAGE= names is not built.

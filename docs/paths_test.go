@@ -15,7 +15,8 @@ var (
 	span = regexp.MustCompile("`([^`\n]+)`")
 	// repoPath matches what begins like a path in this repository, perhaps with a
 	// symbol behind it: `pkg/server/plan/next.go:Next`.
-	repoPath = regexp.MustCompile(`^((?:pkg|cmd|proto|images|charts|integration|examples|docs|\.ci)/[A-Za-z0-9._/{},*-]*?|` +
+	repoPath = regexp.MustCompile(`^((?:pkg|cmd|proto|images|charts|integration|examples|docs|terraform|` +
+		`\.ci|\.github)/[A-Za-z0-9._/{},*-]*?|` +
 		`Makefile|LICENSE|[A-Z]+\.md|go\.mod|\.golangci\.yml|\.ko\.yaml)(?::([A-Za-z_][A-Za-z0-9_.]*))?$`)
 	choice = regexp.MustCompile(`\{([^{}]*,[^{}]*)\}`)
 )

@@ -1,0 +1,143 @@
+//go:build integration
+
+package terraform_test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestFormat: everything is written as both programs would write it.
+func TestFormat(t *testing.T) {
+	each(t, func(t *testing.T, p program) {
+		if out, err := p.run(t, filepath.Join(here.repository, "terraform"), "fmt", "-check", "-diff", "-recursive"); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}
+
+// TestLint: nothing is declared and not used, undescribed, or named in another style.
+func TestLint(t *testing.T) {
+	if here.tflint == "" {
+		t.Skip("SKIPPED: no tflint")
+	}
+	config, err := filepath.Abs("tflint.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders(t) {
+		t.Run(folder, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), here.tflint, "--no-color", "--config="+config, "--minimum-failure-severity=notice")
+			cmd.Dir = filepath.Join(here.repository, "terraform", folder)
+			cmd.Env = append(clean(), "TFLINT_DISABLE_VERSION_CHECK=1")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// folders are those of modules and examples, below terraform/.
+func folders(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	root := filepath.Join(here.repository, "terraform")
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		if strings.HasPrefix(entry.Name(), ".") {
+			return filepath.SkipDir
+		}
+		if found, _ := filepath.Glob(filepath.Join(path, "*.tf")); len(found) > 0 {
+			name, err := filepath.Rel(root, path)
+			out = append(out, name)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) < 6 {
+		t.Fatalf("there are only %v", out)
+	}
+	return out
+}
+
+// TestValidate: every module and example is one, and its own tests pass.
+func TestValidate(t *testing.T) {
+	each(t, func(t *testing.T, p program) {
+		copied := here.copied(t)
+		for _, folder := range folders(t) {
+			t.Run(folder, func(t *testing.T) {
+				if here.config != "" {
+					t.Parallel() // not with a cache of plugins, which two may not write to
+				}
+				dir := filepath.Join(copied, folder)
+				p.prepare(t, dir)
+				p.must(t, dir, "validate", "-no-color")
+				if tests, _ := filepath.Glob(filepath.Join(dir, "tests", "*.tftest.hcl")); len(tests) > 0 {
+					if out := p.must(t, dir, "test", "-no-color"); !strings.Contains(out, " passed, 0 failed") {
+						t.Errorf("no test has run:\n%s", out)
+					}
+				} else if strings.HasPrefix(folder, "aws/") && strings.Count(folder, "/") == 1 {
+					t.Error("the module has no tests of its own")
+				}
+			})
+		}
+	})
+}
+
+// TestSchema: the types of the stub are those of the provider. Without the real one that says
+// no more than that they are compared.
+func TestSchema(t *testing.T) {
+	each(t, func(t *testing.T, p program) {
+		dir := filepath.Join(here.copied(t), "aws", "shard")
+		p.prepare(t, dir)
+		cmd := exec.CommandContext(t.Context(), "go", "run", "./schema", "-")
+		cmd.Stdin = strings.NewReader(p.must(t, dir, "providers", "schema", "-json"))
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "types of the stub are as the provider has them") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}
+
+// TestExamples: each example can be applied, is then as it should be, and can be destroyed.
+func TestExamples(t *testing.T) {
+	offline(t)
+	release := `{"url": "` + url + `", "sha256": "` + sha256 + `"}`
+	inputs := map[string]string{
+		"examples/single-shard": `{"release": ` + release + `}`,
+		"examples/multi-az":     `{"releases": {"amd64": ` + release + `, "arm64": ` + release + `}}`,
+	}
+	each(t, func(t *testing.T, p program) {
+		copied := here.copied(t)
+		for _, folder := range folders(t) {
+			if !strings.HasPrefix(folder, "examples/") {
+				continue
+			}
+			t.Run(folder, func(t *testing.T) {
+				t.Parallel()
+				values, known := inputs[folder]
+				if !known {
+					t.Fatal("the test has no inputs for it")
+				}
+				dir := filepath.Join(copied, folder)
+				if err := os.WriteFile(filepath.Join(dir, "terraform.tfvars.json"), []byte(values), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				p.must(t, dir, "get")
+				p.must(t, dir, "apply", "-auto-approve", "-no-color")
+				p.must(t, dir, "plan", "-detailed-exitcode", "-no-color") // 2 where something would change
+				p.must(t, dir, "destroy", "-auto-approve", "-no-color")
+			})
+		}
+	})
+}

@@ -1,0 +1,62 @@
+# What subnets reach of AWS without a way out. S3 costs nothing this way, so every new subnet has it.
+
+locals {
+  isolated = { for name, s in var.subnets : name => s if s.role == "isolated" }
+  services = var.interface_endpoints != null ? var.interface_endpoints : (
+    length(local.isolated) > 0 ? toset(["ec2", "secretsmanager", "autoscaling"]) : toset([])
+  )
+
+  # One subnet a zone: an endpoint takes no second one.
+  isolated_by_zone = { for name in keys(local.isolated) : local.subnets[name].zone => name... }
+  endpoint_subnets = [for names in local.isolated_by_zone : local.subnets[names[0]].id]
+}
+
+resource "aws_vpc_endpoint" "s3" {
+  count = length(local.new_subnets) > 0 ? 1 : 0
+
+  vpc_id            = local.vpc.id
+  service_name      = "com.amazonaws.${data.aws_region.current.region}.s3"
+  vpc_endpoint_type = "Gateway"
+  route_table_ids   = [for t in aws_route_table.new : t.id]
+  tags              = merge(var.tags, { Name = "${var.name}-s3" })
+}
+
+resource "aws_vpc_endpoint" "interface" {
+  for_each = local.services
+
+  vpc_id              = local.vpc.id
+  service_name        = "com.amazonaws.${data.aws_region.current.region}.${each.key}"
+  vpc_endpoint_type   = "Interface"
+  subnet_ids          = local.endpoint_subnets
+  security_group_ids  = [one(aws_security_group.endpoints[*].id)]
+  private_dns_enabled = true
+  tags                = merge(var.tags, { Name = "${var.name}-${each.key}" })
+
+  lifecycle {
+    precondition {
+      condition     = length(local.isolated) > 0
+      error_message = "interface_endpoints: want an isolated subnet beside ${each.key}: endpoints are put into those"
+    }
+  }
+}
+
+resource "aws_security_group" "endpoints" {
+  count = length(local.services) > 0 ? 1 : 0
+
+  name        = "${var.name}-endpoints"
+  description = "Nstance: endpoints of AWS services"
+  vpc_id      = local.vpc.id
+  tags        = merge(var.tags, { Name = "${var.name}-endpoints" })
+}
+
+resource "aws_vpc_security_group_ingress_rule" "endpoints" {
+  count = length(local.services) > 0 ? 1 : 0
+
+  security_group_id = one(aws_security_group.endpoints[*].id)
+  description       = "HTTPS from the VPC"
+  cidr_ipv4         = local.vpc.cidr
+  ip_protocol       = "tcp"
+  from_port         = 443
+  to_port           = 443
+  tags              = var.tags
+}

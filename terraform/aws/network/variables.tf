@@ -1,0 +1,147 @@
+variable "name" {
+  type        = string
+  description = "What the names of everything here begin with."
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9][A-Za-z0-9 ._-]{0,99}$", var.name))
+    error_message = "name: want 1 to 100 letters, digits, spaces, dots, underscores and hyphens"
+  }
+}
+
+variable "vpc" {
+  type = object({
+    cidr                = optional(string)
+    ipv6                = optional(bool, false)
+    id                  = optional(string)
+    internet_gateway_id = optional(string)
+  })
+  description = <<-EOT
+    The VPC. With `cidr` a new one is made, with `ipv6` one that has a range of Amazon's IPv6 addresses too. With `id` an existing one
+    is used; then `internet_gateway_id` is required for public subnets, and `ipv6` says that the VPC has such a range.
+  EOT
+  nullable    = false
+
+  validation {
+    condition     = (var.vpc.cidr == null) != (var.vpc.id == null)
+    error_message = "vpc: want either cidr, for a new VPC, or id, for one that exists"
+  }
+  validation {
+    condition     = var.vpc.cidr == null || can(cidrhost(var.vpc.cidr, 0))
+    error_message = "vpc.cidr: want an IPv4 range, such as 10.0.0.0/16"
+  }
+  validation {
+    condition     = var.vpc.cidr == null || var.vpc.internet_gateway_id == null
+    error_message = "vpc.internet_gateway_id: want it beside vpc.id only: a new VPC gets a gateway of its own"
+  }
+}
+
+variable "subnets" {
+  type = map(object({
+    role        = string
+    zone        = optional(string)
+    cidr        = optional(string)
+    ipv6_number = optional(number)
+    id          = optional(string)
+    pool        = optional(string)
+  }))
+  description = <<-EOT
+    The subnets by name. `role` is `public` (a route to the internet gateway, and public addresses), `private` (out through a NAT
+    gateway) or `isolated` (no way out). A new one has `zone` and `cidr`, and with `ipv6_number` the /64 of that number of the VPC's
+    IPv6 range. One that exists has its `id` instead, and keeps its own routes. `pool` puts the subnet into the subnet pool of that
+    name in the output `subnet_pools`.
+  EOT
+  nullable    = false
+
+  validation {
+    condition     = length(var.subnets) > 0
+    error_message = "subnets: want at least one"
+  }
+  validation {
+    condition     = alltrue([for s in var.subnets : contains(["public", "private", "isolated"], s.role)])
+    error_message = "subnets: role: want public, private or isolated, not ${join(", ", [for n, s in var.subnets : "${s.role} (${n})"])}"
+  }
+  validation {
+    condition     = alltrue([for s in var.subnets : (s.cidr == null) != (s.id == null) && (s.cidr == null) == (s.zone == null)])
+    error_message = "subnets: want either zone and cidr, for a new subnet, or id, for one that exists"
+  }
+  validation {
+    condition     = alltrue([for s in var.subnets : s.cidr == null || can(cidrhost(s.cidr, 0))])
+    error_message = "subnets: cidr: want an IPv4 range, such as 10.0.1.0/24"
+  }
+  validation {
+    condition = alltrue([
+      for s in var.subnets : s.ipv6_number == null ? true : s.cidr != null && s.ipv6_number >= 0 && s.ipv6_number <= 255
+    ])
+    error_message = "subnets: ipv6_number: want 0 to 255, and that for new subnets only"
+  }
+  validation {
+    condition     = alltrue([for s in var.subnets : s.pool == null || can(regex("^[a-z0-9]+(-[a-z0-9]+)*$", s.pool))])
+    error_message = "subnets: pool: want lowercase letters, digits and single inner hyphens"
+  }
+  validation {
+    condition     = var.vpc.ipv6 || alltrue([for s in var.subnets : s.ipv6_number == null])
+    error_message = "subnets: ipv6_number: want vpc.ipv6 = true beside it"
+  }
+  validation {
+    condition = (
+      var.vpc.id == null || var.vpc.internet_gateway_id != null ||
+      alltrue([for s in var.subnets : s.cidr == null || s.role != "public"])
+    )
+    error_message = "vpc.internet_gateway_id: required to make public subnets in a VPC that exists"
+  }
+}
+
+variable "nat" {
+  type        = string
+  description = <<-EOT
+    NAT gateways for private subnets: `none`, `single` (one for all zones: cheaper, and gone with its zone) or `per-zone`. Each is in
+    a public subnet of its zone.
+  EOT
+  default     = "none"
+  nullable    = false
+
+  validation {
+    condition     = contains(["none", "single", "per-zone"], var.nat)
+    error_message = "nat: want none, single or per-zone, not ${var.nat}"
+  }
+  validation {
+    condition     = var.nat != "single" || anytrue([for s in var.subnets : s.role == "public"])
+    error_message = "nat: single wants a public subnet for the gateway"
+  }
+  validation {
+    condition = var.nat != "per-zone" || alltrue([
+      for s in var.subnets : s.role != "private" || s.cidr == null || anytrue([
+        for p in var.subnets : p.role == "public" && p.zone == s.zone && p.zone != null
+      ])
+    ])
+    error_message = "nat: per-zone wants a new public subnet in each zone that has a private one"
+  }
+  validation {
+    condition     = var.nat != "none" || alltrue([for s in var.subnets : s.role != "private" || s.cidr == null || s.ipv6_number != null])
+    error_message = "nat: want single or per-zone for private subnets without IPv6: they would have no way out (role isolated says that)"
+  }
+}
+
+variable "interface_endpoints" {
+  type        = set(string)
+  description = <<-EOT
+    AWS services that isolated subnets reach through endpoints of their own, at a price an hour and zone each. null: with isolated
+    subnets `ec2`, `secretsmanager` and `autoscaling`, what a server can't do without, and none otherwise. A shard with load balancers
+    needs `elasticloadbalancing` too, and one whose key is a parameter `ssm`. They lead to this region only: a key or secrets of
+    another one take a way out.
+  EOT
+  default     = null
+
+  validation {
+    condition     = alltrue([for s in coalesce(var.interface_endpoints, []) : can(regex("^[a-z0-9.-]+$", s))])
+    error_message = "interface_endpoints: want names of services, such as ec2, secretsmanager, ssm or elasticloadbalancing"
+  }
+}
+
+variable "tags" {
+  type        = map(string)
+  description = "Tags of everything that is made here."
+  default     = {}
+  nullable    = false
+}

@@ -1,0 +1,70 @@
+# The shard's config. A field that is null would be a mistake there, so it is left out here.
+
+locals {
+  al2023 = {
+    for arch, name in { amd64 = "x86_64", arm64 = "arm64" } : "al2023_${arch}" => {
+      owners                  = ["amazon"]
+      filters                 = [{ name = "name", values = ["al2023-ami-2023.*-kernel-6.1-${name}"] }]
+      sort                    = null
+      order                   = null
+      fallback                = null
+    }
+  }
+  images = merge(local.al2023, var.images)
+
+  # Only those that a template names, and those that are defined here.
+  images_used = toset(concat(keys(var.images), [for name, image in local.image_of : image if image != null]))
+  image_of    = { for name, t in var.templates : name => t.ami_id != null ? null : coalesce(t.image, "al2023_${t.arch}") }
+
+  server_settings = {
+    for k, v in var.settings : k => try({ for name, value in v : name => value if value != null }, v) if v != null
+  }
+
+  base = {
+    cluster = {
+      id = var.cluster.id
+      secrets = {
+        encryption_key = {
+          provider = strcontains(var.cluster.encryption_key_arn, ":ssm:") ? "aws-parameter-store" : "aws-secrets-manager"
+          source   = var.cluster.encryption_key_arn
+        }
+      }
+    }
+    server = merge(local.server_settings, {
+      provider = {
+        kind   = "aws"
+        region = local.region
+        zone   = var.subnet.zone
+      }
+      leader_network       = local.leader_network
+      subnet_pools         = var.subnet_pools
+      dynamic_subnet_pools = var.dynamic_subnet_pools
+    })
+    tenants = { for tenant in var.tenants : tenant => {} }
+    images = {
+      for name in local.images_used : name => {
+        for k, v in merge({ provider = "aws" }, local.images[name]) : k => v if v != null
+      }
+    }
+    certificates = { for name, c in var.certificates : name => { for k, v in c : k => v if v != null } }
+    load_balancers = {
+      for name, arns in local.target_group_arns : name => { provider = "aws", target_group_arns = arns }
+    }
+    defaults  = { vars = var.vars }
+    templates = local.templates
+    groups    = local.groups
+  }
+
+  overlay = jsondecode(var.config_json)
+  config = jsonencode(merge(local.base, local.overlay, {
+    cluster = merge(local.base.cluster, try(local.overlay.cluster, {}))
+    server  = merge(local.base.server, try(local.overlay.server, {}))
+  }))
+}
+
+resource "aws_s3_object" "config" {
+  bucket       = var.cluster.bucket
+  key          = "config/${var.shard}.jsonc"
+  content      = local.config
+  content_type = "application/json"
+}

@@ -1,0 +1,49 @@
+# The address that follows the leader. Servers move it themselves, so nothing here attaches it: not
+# the launch template, not the group, and no resource of its own.
+
+locals {
+  with_interface = var.standbys == 0
+
+  # An interface may have more addresses than it was asked for: the first it got counts.
+  leader_ipv4 = !var.leader.ipv4 ? null : (
+    local.with_interface ? tolist(aws_network_interface.leader[0].private_ips)[0] : var.leader.ipv4_address
+  )
+  leader_ipv6 = !var.leader.ipv6 ? null : (
+    local.with_interface ? tolist(aws_network_interface.leader[0].ipv6_addresses)[0] : var.leader.ipv6_address
+  )
+
+  # In words of the config: "primary" is a second address of whichever server leads.
+  leader_network = { for k, v in {
+    ipv4         = local.leader_ipv4
+    ipv6         = local.leader_ipv6
+    interface_id = local.with_interface ? aws_network_interface.leader[0].id : "primary"
+  } : k => v if v != null }
+
+  reserved = { for k, v in {
+    ipv4 = var.leader.ipv4_address == null ? null : "${var.leader.ipv4_address}/32"
+    ipv6 = var.leader.ipv6_address == null ? null : "${var.leader.ipv6_address}/128"
+  } : k => v if v != null }
+}
+
+resource "aws_network_interface" "leader" {
+  count = local.with_interface ? 1 : 0
+
+  subnet_id          = var.subnet.id
+  description        = "Nstance: the leader of ${var.cluster.id}/${var.shard}"
+  security_groups    = [aws_security_group.server.id]
+  private_ips        = var.leader.ipv4_address == null ? null : [var.leader.ipv4_address]
+  ipv6_addresses     = var.leader.ipv6_address == null ? null : [var.leader.ipv6_address]
+  ipv6_address_count = var.leader.ipv6 && var.leader.ipv6_address == null ? 1 : null
+  tags               = merge(local.moved, { Name = "${local.name}-leader" })
+}
+
+# Nobody else gets an address that was said, not while no server leads, and not while an interface
+# is replaced.
+resource "aws_ec2_subnet_cidr_reservation" "leader" {
+  for_each = local.reserved
+
+  subnet_id        = var.subnet.id
+  cidr_block       = each.value
+  reservation_type = "explicit"
+  description      = "Nstance: the leader of ${var.cluster.id}/${var.shard}"
+}
