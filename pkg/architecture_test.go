@@ -170,8 +170,11 @@ func rooms() map[string][]string {
 	}
 	// One provider's own rooms, below it.
 	ports["pkg/provider/aws"] = append(ports["pkg/provider/aws"], "pkg/awscall", "pkg/awsclient")
+	ports["pkg/awsclient/awsclienttest"] = append(ports["pkg/awsclient/awsclienttest"], "pkg/awsclient/iam", "pkg/provider/aws/awsfake/policy")
 	ports["pkg/secrets/aws"] = append(ports["pkg/secrets/aws"], "pkg/awscall", "pkg/awsclient", "pkg/retry")
-	ports["pkg/provider/aws/awsfake"] = []string{"pkg/retry"} // knows the wire, and nothing of what calls
+	// It knows the wire, and nothing of what calls.
+	ports["pkg/provider/aws/awsfake"] = []string{"pkg/provider/aws/awsfake/policy", "pkg/retry"}
+	ports["pkg/provider/aws/awsfake/policy"] = nil
 	ports["pkg/provider/docker/signature"] = nil
 	ports["pkg/provider/docker/registry"] = []string{"pkg/provider", "pkg/provider/docker/signature"}
 	ports["pkg/provider/docker/registry/registrytest"] = []string{"pkg/provider/docker/signature"}

@@ -27,6 +27,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
+	"github.com/nstance/nstance/pkg/awsclient/iam"
 	dev "github.com/nstance/nstance/pkg/dev/aws"
 	"github.com/nstance/nstance/pkg/dev/s3"
 	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
@@ -76,21 +78,20 @@ func begin(t *testing.T, interfaceID string) *world {
 	w := &world{t: t, dir: t.TempDir(), bin: filepath.Join(root, "bin"), servers: map[string]*server{}}
 	w.serveAWS()
 	w.serveS3()
-	tags := map[string]string{"nstance:managed": "true", "nstance:cluster-id": cluster, "nstance:shard": shard}
 	// As the Terraform module tags them: a server's machine is none of those that the shard manages.
-	mine := map[string]string{"nstance:cluster-id": cluster, "nstance:shard": shard, "nstance:role": "server"}
+	servers := map[string]string{"nstance:cluster-id": cluster, "nstance:shard": shard, "nstance:role": "server"}
 	if interfaceID == "" {
-		interfaceID, err = w.cloud.PlantInterface(dev.SubnetA, leaderAddress, netip.Addr{}, tags)
+		interfaceID, err = w.cloud.PlantInterface(dev.SubnetA, leaderAddress, netip.Addr{}, mine())
 		must(t, err)
 	}
 	w.put("config/"+shard+".jsonc", w.config(interfaceID))
 	w.route()
 	for _, name := range []string{"a", "b"} {
-		s := &server{machine: w.cloud.Plant(dev.SubnetA, mine, false)}
+		s := &server{machine: w.cloud.Plant(dev.SubnetA, servers, false)}
 		for _, i := range w.cloud.Interfaces() {
 			if i.Instance == s.machine {
 				s.addr = i.Addresses[0]
-				must(t, w.cloud.TagInterface(i.ID, tags)) // a leader's address may be taken from it
+				must(t, w.cloud.TagInterface(i.ID, mine())) // a leader's address may be taken from it
 			}
 		}
 		w.servers[name] = s
@@ -101,6 +102,11 @@ func begin(t *testing.T, interfaceID string) *world {
 		}
 	})
 	return w
+}
+
+// mine are the tags of what the shard may change.
+func mine() map[string]string {
+	return map[string]string{"nstance:managed": "true", "nstance:cluster-id": cluster, "nstance:shard": shard}
 }
 
 func must(t *testing.T, err error) {
@@ -114,8 +120,12 @@ func must(t *testing.T, err error) {
 func (w *world) serveAWS() {
 	cfg := dev.World()
 	cfg.Logger = slog.New(slog.DiscardHandler)
+	cfg.TargetGroups[0].Tags = mine()
 	w.cloud = awsfake.New(cfg)
-	w.cloud.Secrets.Put(keyName, encryptionKey)
+	// Nothing is allowed but what the policies of docs/aws-iam.json say.
+	key := w.cloud.Secrets.Put(keyName, encryptionKey)
+	w.cloud.Rights.Set(awsclienttest.Rights(w.t, dev.Region, map[string]string{"cluster_id": cluster, "key_arn": key},
+		iam.SectionServer, iam.SectionKey)...)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(w.t, err)
 	w.aws = "http://" + l.Addr().String()

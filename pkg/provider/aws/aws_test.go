@@ -6,18 +6,24 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
+	"github.com/nstance/nstance/pkg/awsclient/iam"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
 	"github.com/nstance/nstance/pkg/provider/providertest"
 )
 
-func harness(cfg awsfake.Config) providertest.Harness {
+func harness(t *testing.T, cfg awsfake.Config) providertest.Harness {
+	t.Helper()
+	// One of the tests has another cluster beside the suite's own.
+	cfg.Policies = append(cfg.Policies, awsclienttest.Rights(t, region, map[string]string{"cluster_id": scope.ClusterID + "-2"}, iam.SectionServer)...)
 	return providertest.Harness{
 		Around: synctest.Test,
 		New: func(t *testing.T) providertest.World {
 			cloud := awsfake.New(cfg)
 			client := serve(t, cloud)
 			return providertest.World{
+				Cluster:  scope.ClusterID,
 				Open:     func(t *testing.T, s provider.Scope) provider.Provider { return open(t, client, s) },
 				Complete: complete,
 				Kill: func(t *testing.T, vm provider.VM) {
@@ -29,7 +35,7 @@ func harness(cfg awsfake.Config) providertest.Harness {
 				Plant:    func(_ *testing.T, tags map[string]string) { cloud.Plant(large, tags, false) },
 				Patience: time.Minute, Eventual: max(cfg.Lag, time.Millisecond), // nobody promises more of EC2
 				Target: func(*testing.T) string {
-					cloud.Balancing.Add(awsfake.TargetGroup{ARN: targets, Port: 80, VPC: vpc})
+					cloud.Balancing.Add(awsfake.TargetGroup{ARN: targets, Port: 80, VPC: vpc, Tags: tags()})
 					return targets
 				},
 				MissingTarget: strings.Replace(targets, "/web/", "/none/", 1),
@@ -68,11 +74,11 @@ func imageCases() []providertest.ImageCase {
 }
 
 func TestConformance(t *testing.T) {
-	t.Run("AtOnce", func(t *testing.T) { providertest.Run(t, harness(cloudConfig())) })
+	t.Run("AtOnce", func(t *testing.T) { providertest.Run(t, harness(t, cloudConfig(t))) })
 	t.Run("Eventual", func(t *testing.T) {
-		cfg := cloudConfig()
+		cfg := cloudConfig(t)
 		cfg.Lag, cfg.Boot, cfg.Shutdown, cfg.Seed = 300*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond, 1
 		cfg.Draining = time.Second
-		providertest.Run(t, harness(cfg))
+		providertest.Run(t, harness(t, cfg))
 	})
 }

@@ -164,7 +164,7 @@ func TestRefusalsRepeat(t *testing.T) {
 // TestNoCredentials: nothing was sent, so nothing was made.
 func TestNoCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cloud := awsfake.New(cloudConfig())
+		cloud := awsfake.New(cloudConfig(t))
 		p := openWith(t, serve(t, cloud), scope, keys{err: errors.New("the role is gone")})
 		asked := 0
 		ctx := provider.WithGuard(t.Context(), func(context.Context) error { asked++; return nil })

@@ -76,7 +76,7 @@ func modes() (out []mode) {
 // newShard makes the cloud of a mode. Interfaces take their time.
 func newShard(t *testing.T, m mode, change func(*awsfake.Config)) *shard {
 	t.Helper()
-	cfg := cloudConfig()
+	cfg := cloudConfig(t)
 	cfg.Subnets[0].IPv6 = netip.MustParsePrefix("2001:db8::/64")
 	cfg.Subnets = append(cfg.Subnets, awsfake.Subnet{ID: far, VPC: vpc, Zone: region + "b", CIDR: netip.MustParsePrefix("10.0.32.0/24")})
 	cfg.Subnets = append(cfg.Subnets, cfg.Subnets[0])
@@ -121,10 +121,10 @@ func (s *shard) host(t *testing.T) host {
 	return host{s.server(t, id, nil), id}
 }
 
-// machine makes one whose interface has tags, as a launch template gives them.
+// machine makes one of a server, whose interface has tags, as a launch template gives them.
 func (s *shard) machine(t *testing.T, subnet string, tags map[string]string) (id string) {
 	t.Helper()
-	id = s.Plant(subnet, nil, false)
+	id = s.Plant(subnet, map[string]string{provider.TagClusterID: scope.ClusterID, "nstance:role": "server"}, false)
 	if err := s.TagInterface(s.primary(id).ID, tags); err != nil {
 		t.Fatal(err)
 	}

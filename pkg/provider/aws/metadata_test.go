@@ -16,7 +16,7 @@ func TestMetadata(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "")
 	synctest.Test(t, func(t *testing.T) {
-		cfg := cloudConfig()
+		cfg := cloudConfig(t)
 		cfg.Role, cfg.RoleLife = "server", time.Hour
 		cloud := awsfake.New(cfg)
 		id := cloud.Plant(large, nil, false)

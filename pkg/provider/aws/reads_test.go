@@ -119,7 +119,7 @@ func TestManyNames(t *testing.T) {
 // TestEnvironment: region, endpoint and credentials come from outside, over a network
 // that is real.
 func TestEnvironment(t *testing.T) {
-	cfg := cloudConfig()
+	cfg := cloudConfig(t)
 	cloud := httptest.NewServer(awsfake.New(cfg))
 	t.Cleanup(cloud.Close)
 	inContainer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -224,7 +224,7 @@ func (b *bodies) RoundTrip(r *http.Request) (*http.Response, error) {
 // closed for a failed write, and gives up the reply.
 func TestBodiesAreOnlyRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := serve(t, awsfake.New(cloudConfig()))
+		client := serve(t, awsfake.New(cloudConfig(t)))
 		b := &bodies{RoundTripper: client.Transport}
 		p := open(t, &http.Client{Transport: b}, scope)
 		vm := must(t, p, spec(t, 1))

@@ -17,7 +17,7 @@ import (
 func balanced(t *testing.T) (cloud *awsfake.Cloud, p *aws.Provider, vms []provider.VM) {
 	t.Helper()
 	cloud, p = newWorld(t, func(cfg *awsfake.Config) {
-		cfg.TargetGroups, cfg.TargetLimit = []awsfake.TargetGroup{{ARN: targets, Port: 80, VPC: vpc}}, 1
+		cfg.TargetGroups, cfg.TargetLimit = []awsfake.TargetGroup{{ARN: targets, Port: 80, VPC: vpc, Tags: tags()}}, 1
 	})
 	return cloud, p, []provider.VM{must(t, p, spec(t, 1)), must(t, p, spec(t, 2))}
 }
@@ -146,7 +146,7 @@ func TestTargetsOfMachinesThatEnd(t *testing.T) {
 func TestRegisterWhatIsNotSeenYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, p := newWorld(t, func(cfg *awsfake.Config) {
-			cfg.TargetGroups, cfg.Lag = []awsfake.TargetGroup{{ARN: targets, Port: 80, VPC: vpc}}, time.Hour
+			cfg.TargetGroups, cfg.Lag = []awsfake.TargetGroup{{ARN: targets, Port: 80, VPC: vpc, Tags: tags()}}, time.Hour
 		})
 		vm := must(t, p, spec(t, 1))
 		if err := p.Register(t.Context(), targets, vm.Ref()); err != nil {

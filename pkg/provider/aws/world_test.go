@@ -12,6 +12,7 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
+	"github.com/nstance/nstance/pkg/awsclient/iam"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/aws"
@@ -23,18 +24,21 @@ const (
 	large   = "subnet-0000000000000000a"
 	small   = "subnet-0000000000000000b"
 	image   = "ami-00000000000000001"
-	account = "123456789012"
+	account = awsclienttest.Account
 	vpc     = "vpc-0000000a"
 	targets = "arn:aws:elasticloadbalancing:" + region + ":" + account + ":targetgroup/web/0123456789abcdef"
 )
 
-var scope = provider.Scope{ClusterID: "c", Shard: "s"}
+var scope = provider.Scope{ClusterID: awsclienttest.Cluster, Shard: "s"}
 
-// cloudConfig is a cloud with room for everything.
-func cloudConfig() awsfake.Config {
+// cloudConfig is a cloud with room for everything, which allows what the policy of a
+// server does.
+func cloudConfig(t *testing.T) awsfake.Config {
+	t.Helper()
 	born := time.Date(1999, 1, 2, 0, 0, 0, 0, time.UTC)
 	return awsfake.Config{
-		Region: region, Account: account,
+		Region: region, Account: account, Policies: awsclienttest.Rights(t, region, nil, iam.SectionServer),
+		Profiles: map[string]string{"agent": "arn:aws:iam::" + account + ":role/agent", "admin": "arn:aws:iam::" + account + ":role/admin"},
 		Subnets: []awsfake.Subnet{
 			{ID: large, VPC: vpc, Zone: region + "a", CIDR: netip.MustParsePrefix("10.0.0.0/22")},
 			{ID: small, VPC: vpc, Zone: region + "a", CIDR: netip.MustParsePrefix("10.0.16.0/28")},
@@ -104,7 +108,7 @@ func complete(s *provider.Spec) {
 // newWorld is a cloud and a provider that calls it, in the test's own bubble of time.
 func newWorld(t *testing.T, change func(*awsfake.Config)) (*awsfake.Cloud, *aws.Provider) {
 	t.Helper()
-	cfg := cloudConfig()
+	cfg := cloudConfig(t)
 	if change != nil {
 		change(&cfg)
 	}

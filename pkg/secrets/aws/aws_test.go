@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 		for _, lag := range []time.Duration{0, 2 * time.Second} {
 			t.Run(fmt.Sprint(provider, lag), func(t *testing.T) {
 				secretstest.Run(t, secretstest.Harness{Around: synctest.Test, New: func(t *testing.T) secretstest.World {
-					cloud := newCloud(func(cfg *awsfake.Config) { cfg.Lag = lag })
+					cloud := newCloud(t, func(cfg *awsfake.Config) { cfg.Lag = lag })
 					return newWorld(t, cloud, provider, limit, lag)
 				}})
 			})
@@ -74,7 +74,7 @@ func newWorld(t *testing.T, cloud *awsfake.Cloud, provider string, limit int, la
 // TestFormAtAWS: what is there is a contract, which people and later versions read.
 func TestFormAtAWS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := awsclienttest.Serve(t, newCloud(nil), region)
+		c := awsclienttest.Serve(t, newCloud(t, nil), region)
 		for provider, want := range map[string]string{
 			secrets.ProviderSecretsManager: "v", secrets.ProviderParameterStore: "dg== ",
 		} {
@@ -92,7 +92,7 @@ func TestFormAtAWS(t *testing.T) {
 // TestStoredByHand: people store text, and without a token.
 func TestStoredByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cloud := newCloud(nil)
+		cloud := newCloud(t, nil)
 		c := awsclienttest.Serve(t, cloud, region)
 		cloud.Secrets.Put(prefix+"x", "text")
 		cloud.Parameters.Put("/"+prefix+"x", "dGV4dA==\n")
@@ -120,7 +120,7 @@ func TestStoredByHand(t *testing.T) {
 }
 
 func TestPrefixes(t *testing.T) {
-	c := awsclienttest.Serve(t, newCloud(nil), region)
+	c := awsclienttest.Serve(t, newCloud(t, nil), region)
 	for provider := range limits() {
 		for _, p := range []string{"", "/", "nstance", "a//", "a b/", "é/", "/nstance/", "aws/", "Ssm-x/", strings.Repeat("x", 256) + "/"} {
 			if _, err := openSecrets(t, c, provider, p, 1); err == nil || !strings.Contains(err.Error(), "nstance/example/") {
@@ -134,7 +134,7 @@ func TestPrefixes(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	for provider := range limits() {
 		synctest.Test(t, func(t *testing.T) {
-			cloud := newCloud(nil)
+			cloud := newCloud(t, nil)
 			s := must(t, awsclienttest.Serve(t, cloud, region), provider, 1)
 			create, _, get := actions(provider)
 			denied := awsfake.Fault{Code: "AccessDeniedException", Message: "not authorized to perform " + create, Status: http.StatusBadRequest}
@@ -159,7 +159,7 @@ func TestPassing(t *testing.T) {
 		create, replace, get := actions(provider)
 		for _, code := range []string{"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TooManyUpdates", "ThrottlingException"} {
 			synctest.Test(t, func(t *testing.T) {
-				cloud := newCloud(nil)
+				cloud := newCloud(t, nil)
 				s := must(t, awsclienttest.Serve(t, cloud, region), provider, 1)
 				fault := awsfake.Fault{Code: code, Status: http.StatusBadRequest}
 				cloud.FailNext(create, 3, fault)
@@ -183,7 +183,7 @@ func TestPassing(t *testing.T) {
 func TestNoCredentials(t *testing.T) {
 	for provider := range limits() {
 		synctest.Test(t, func(t *testing.T) {
-			c := awsclienttest.Serve(t, newCloud(nil), region)
+			c := awsclienttest.Serve(t, newCloud(t, nil), region)
 			keys := &awsclienttest.Late{CredentialsProvider: c.Credentials, Err: errNoRole}
 			c.Credentials = keys
 			s := must(t, c, provider, 1)
@@ -212,7 +212,7 @@ func TestDoubt(t *testing.T) {
 		create, replace, _ := actions(provider)
 		for _, first := range []awsfake.Fault{{Lost: true}, {Code: "ThrottlingException", Status: http.StatusBadRequest}} {
 			synctest.Test(t, func(t *testing.T) {
-				cloud := newCloud(nil)
+				cloud := newCloud(t, nil)
 				s := must(t, awsclienttest.Serve(t, cloud, region), provider, 1)
 				cloud.Secrets.Put(prefix+"old", "v")
 				for _, w := range []struct {
@@ -238,7 +238,7 @@ func TestDoubt(t *testing.T) {
 func TestKeys(t *testing.T) {
 	const key = "0123456789abcdef0123456789abcdef"
 	synctest.Test(t, func(t *testing.T) {
-		cloud := newCloud(nil)
+		cloud := newCloud(t, func(cfg *awsfake.Config) { cfg.Policies = nil }) // keys of any name
 		c := awsclienttest.Serve(t, cloud, region)
 		cloud.Secrets.Put("key", key)
 		cloud.Parameters.Put("/key", key)
@@ -285,7 +285,7 @@ func FuzzParameter(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		cloud := newCloud(nil)
+		cloud := newCloud(t, nil)
 		if !cloud.Parameters.Put("/"+prefix+"x", text) {
 			t.Skip("no parameter's text")
 		}

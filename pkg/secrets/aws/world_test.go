@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/nstance/nstance/pkg/awsclient"
+	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
+	"github.com/nstance/nstance/pkg/awsclient/iam"
 	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
 	"github.com/nstance/nstance/pkg/secrets"
 	"github.com/nstance/nstance/pkg/secrets/aws"
@@ -45,8 +47,12 @@ func must(t *testing.T, c awsclient.Config, provider string, seed byte) secrets.
 	return s
 }
 
-func newCloud(change func(*awsfake.Config)) *awsfake.Cloud {
-	cfg := awsfake.Config{Region: region, Seed: 1}
+// newCloud is a cloud that allows what the policies for the cluster's secrets do, in both
+// services, and the one for a key by the name key.
+func newCloud(t *testing.T, change func(*awsfake.Config)) *awsfake.Cloud {
+	t.Helper()
+	cfg := awsfake.Config{Region: region, Seed: 1, Policies: awsclienttest.Rights(t, region, nil,
+		iam.SectionKey, iam.SectionSecretsManager, iam.SectionParameterStore)}
 	if change != nil {
 		change(&cfg)
 	}

@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nstance/nstance/pkg/provider/aws/awsfake/policy"
 	"github.com/nstance/nstance/pkg/retry"
 )
 
@@ -65,6 +66,10 @@ type Config struct {
 	TargetLimit  int           // in one group; 0: any number
 	Draining     time.Duration // how long a target is shown after it was deregistered
 
+	// Policies are those of whoever calls; none: everything is allowed.
+	Policies []policy.Policy
+	Profiles map[string]string // ARNs of roles, by the name or the ARN of an instance profile
+
 	Throttles []Throttle
 	Logger    *slog.Logger // told of replies that could not be written; nil: nobody
 }
@@ -73,6 +78,7 @@ type Config struct {
 type Cloud struct {
 	Balancing  *Balancing
 	Parameters *Parameters
+	Rights     *Rights
 	Scaling    *Scaling
 	Secrets    *Secrets
 
@@ -123,7 +129,8 @@ func New(cfg Config) *Cloud {
 		capacity: map[pool]int{},
 	}
 	c.Balancing = &Balancing{cloud: c, groups: cfg.TargetGroups, targets: map[string][]*target{}}
-	c.Scaling = &Scaling{cloud: c, members: map[string]*Member{}}
+	c.Scaling = &Scaling{cloud: c, members: map[string]*Member{}, tags: map[string]map[string]string{}}
+	c.Rights = &Rights{cloud: c, policies: cfg.Policies}
 	c.Secrets, c.Parameters = &Secrets{cloud: c}, &Parameters{cloud: c}
 	c.Throttle(cfg.Throttles...)
 	return c
@@ -213,6 +220,9 @@ func (c *Cloud) perform(s service, name string, a action, p *params, strikes Fau
 		return nil, err
 	}
 	if err := p.only(a.params); err != nil {
+		return nil, err
+	}
+	if err := c.Rights.check(s, name, p); err != nil {
 		return nil, err
 	}
 	return a.perform(c, p)

@@ -64,6 +64,10 @@ func (s *Parameters) find(id string) *parameter {
 	return nil
 }
 
+func (s *Parameters) arn(name string) string {
+	return "arn:aws:ssm:" + s.cloud.cfg.Region + ":" + s.cloud.cfg.Account + ":parameter/" + strings.TrimPrefix(name, "/")
+}
+
 // getParameter shows a parameter as it was a while ago.
 func (s *Parameters) getParameter(p *params) (any, error) {
 	name := p.get("Name")
@@ -111,8 +115,7 @@ func (s *Parameters) putParameter(p *params) (any, error) {
 	found := s.find(name)
 	switch {
 	case found == nil:
-		arn := "arn:aws:ssm:" + s.cloud.cfg.Region + ":" + s.cloud.cfg.Account + ":parameter/" + strings.TrimPrefix(name, "/")
-		found = &parameter{name: name, arn: arn, kind: kind}
+		found = &parameter{name: name, arn: s.arn(name), kind: kind}
 		s.all = append(s.all, found)
 	case !overwrite:
 		return nil, bad("ParameterAlreadyExists", "The parameter already exists. To overwrite this value, set the overwrite option.")

@@ -1,6 +1,9 @@
 package awsfake
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+)
 
 // This file is EC2 Auto Scaling.
 
@@ -25,7 +28,8 @@ func scaling() map[string]action {
 // Scaling is EC2 Auto Scaling of a Cloud, and as safe for concurrent use.
 type Scaling struct {
 	cloud   *Cloud
-	members map[string]*Member // by machine
+	members map[string]*Member           // by machine
+	tags    map[string]map[string]string // by group
 }
 
 func scale(do func(*Scaling, *params) (any, error)) func(*Cloud, *params) (any, error) {
@@ -42,6 +46,13 @@ func (s *Scaling) Join(id, group, hook string) error {
 	}
 	s.members[id] = &Member{Group: group, Hook: hook}
 	return nil
+}
+
+// Tag sets the tags of a group.
+func (s *Scaling) Tag(group string, tags map[string]string) {
+	s.cloud.mu.Lock()
+	defer s.cloud.mu.Unlock()
+	s.tags[group] = maps.Clone(tags)
 }
 
 // Member returns what the groups know of a machine. It returns an error when it is in

@@ -31,7 +31,10 @@ type service struct {
 	denied       string // a signature for something else
 	deniedStatus int
 	expired      string
+	forbidden    string // what no policy allows
 	throttled    *Error
+
+	forbiddenStatus int
 }
 
 // serviceOf returns the service that a call is signed for; EC2 answers what is not
@@ -60,6 +63,7 @@ func services() []service {
 func ec2() service {
 	s := queryService("ec2", versionEC2, actions())
 	s.denied, s.deniedStatus = "AuthFailure", http.StatusUnauthorized
+	s.forbidden = "UnauthorizedOperation"
 	s.throttled = &Error{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable, Message: "Request limit exceeded."}
 	s.refusal = func(e *Error, id string) any { return ec2Refusal{Code: e.Code, Message: e.Message, RequestID: id} }
 	return s
@@ -71,7 +75,7 @@ func queryService(name, version string, actions map[string]action) service {
 	return service{
 		name: name, version: version, actions: actions, content: "text/xml;charset=UTF-8", read: readForm, encode: encodeXML,
 		unknown: "InvalidAction", unsigned: "MissingAuthenticationToken", denied: "SignatureDoesNotMatch",
-		deniedStatus: http.StatusForbidden, expired: "RequestExpired",
+		deniedStatus: http.StatusForbidden, expired: "RequestExpired", forbidden: "AccessDenied", forbiddenStatus: http.StatusForbidden,
 		throttled: bad("Throttling", "Rate exceeded"),
 		refusal: func(e *Error, id string) any {
 			return queryRefusal{Type: blame(e), Code: e.Code, Message: e.Message, RequestID: id}

@@ -12,6 +12,7 @@ type TargetGroup struct {
 	ARN  string
 	Port int // of a target that is registered without one
 	VPC  string
+	Tags map[string]string
 }
 
 // target is one machine and port in a group. What of it changes is in its life alone.
