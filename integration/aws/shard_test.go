@@ -164,6 +164,11 @@ func lostReplies(w *world) {
 	w.cloud.FailNext("TerminateInstances", 1, awsfake.Fault{Lost: true})
 	w.admin("group", "scale", "web", "5", "--shard", shard)
 	w.connected("web", 5, 2*time.Minute)
+	for _, c := range w.cloud.Calls("RunInstances") {
+		if c.Code != "" {
+			w.t.Errorf("a create that was repeated was refused: %s", c.Code)
+		}
+	}
 	made := map[string]string{} // all machines that ever were, of which the ended ones are shown for an hour
 	for _, m := range w.cloud.Machines() {
 		if id := m.Tags["nstance:instance-id"]; id != "" && made[id] != "" {

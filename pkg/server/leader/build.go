@@ -25,18 +25,18 @@ var _ reconcile.Builder = (*builder)(nil)
 
 // Build implements reconcile.Builder: args and userdata from
 // the group's templates, and a registration nonce. The nonce is good by its
-// signature while the record is pending, so building again for the same
-// instance makes another one that is just as good.
+// signature while the record is pending. It is derived from the record, so that a
+// create which is repeated has the same userdata: a cloud that knows creates by a
+// token takes one that comes back with other bytes for another create.
 func (b *builder) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (provider.Spec, error) {
-	now := b.cfg.Now()
+	issued, expires := nonceLife(i.CreatedAt, b.cfg.Now(), time.Duration(b.config.shard().Server.GarbageCollection.RegistrationTimeout))
 	g, err := b.config.shard().ForInstance(g, i)
 	if err != nil {
 		return provider.Spec{}, err
 	}
 	token, err := nonce.Mint(b.cfg.NonceKey, nonce.Claims{
 		Kind: nonce.KindAgent, Subject: string(i.ID), ClusterID: b.cfg.Boot.Cluster.ID, Tenant: i.Tenant, Shard: b.cfg.Static.Shard,
-		ConfigHash: g.Hashes.Runtime, ID: string(i.ID), IssuedAt: now, NotBefore: now,
-		ExpiresAt: now.Add(time.Duration(b.config.shard().Server.GarbageCollection.RegistrationTimeout)),
+		ConfigHash: g.Hashes.Runtime, ID: string(i.ID), IssuedAt: issued, NotBefore: issued, ExpiresAt: expires,
 	})
 	if err != nil {
 		return provider.Spec{}, err
@@ -63,6 +63,17 @@ func (b *builder) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (p
 			ReportInterval: time.Duration(b.config.shard().Server.Health.ReportInterval),
 		},
 	}, nil
+}
+
+// nonceLife is from when to when the nonce of an instance is good that was recorded at
+// created. It is the same for all creates within the same timeout since then, and has a
+// whole one left whenever it is made. A record of a clock that is ahead counts as new.
+func nonceLife(created, now time.Time, timeout time.Duration) (issued, expires time.Time) {
+	issued = now
+	if !created.IsZero() && created.Before(now) {
+		issued = created.Add(now.Sub(created).Truncate(timeout))
+	}
+	return issued, issued.Add(2 * timeout)
 }
 
 func (b *builder) facts(i fleet.Instance, g fleet.Group, token string) config.Facts {
