@@ -91,7 +91,7 @@ func begin(t *testing.T, interfaceID string) *world {
 		for _, i := range w.cloud.Interfaces() {
 			if i.Instance == s.machine {
 				s.addr = i.Addresses[0]
-				must(t, w.cloud.TagInterface(i.ID, mine())) // a leader's address may be taken from it
+				must(t, w.cloud.Tag(i.ID, mine())) // a leader's address may be taken from it
 			}
 		}
 		w.servers[name] = s

@@ -44,6 +44,7 @@ func decodeLaunch(args map[string]any) (*ec2.RunInstancesInput, error) {
 		return nil, wrong // what could not be read can't be judged
 	}
 	checkImage(&wrong, in)
+	checkTemplate(&wrong, in.LaunchTemplate)
 	checkMarket(&wrong, in.InstanceMarketOptions)
 	checkNetwork(&wrong, in)
 	checkTagSpecs(&wrong, in.TagSpecifications)
@@ -59,6 +60,12 @@ func checkImage(wrong *provider.FieldErrors, in *ec2.RunInstancesInput) {
 	}
 }
 
+func checkTemplate(wrong *provider.FieldErrors, t *types.LaunchTemplateSpecification) {
+	if t != nil && (sdk.ToString(t.LaunchTemplateId) == "") == (sdk.ToString(t.LaunchTemplateName) == "") {
+		wrong.Addf("args.LaunchTemplate", "want LaunchTemplateId or LaunchTemplateName, one of them")
+	}
+}
+
 // checkMarket: EC2 starts an instance of a persistent request again after it was ended,
 // and nobody here would know the new one.
 func checkMarket(wrong *provider.FieldErrors, market *types.InstanceMarketOptionsRequest) {
@@ -69,43 +76,87 @@ func checkMarket(wrong *provider.FieldErrors, market *types.InstanceMarketOption
 		wrong.Addf("args.InstanceMarketOptions.SpotOptions.SpotInstanceType",
 			"%q is not valid: EC2 would replace the instance itself; want %s", kind, types.SpotInstanceTypeOneTime)
 	}
+	if what := market.SpotOptions.InstanceInterruptionBehavior; what != "" && what != types.InstanceInterruptionBehaviorTerminate {
+		wrong.Addf("args.InstanceMarketOptions.SpotOptions.InstanceInterruptionBehavior",
+			"%q is not valid: it takes a persistent request; want %s", what, types.InstanceInterruptionBehaviorTerminate)
+	}
 }
 
 // checkNetwork: what is about the network belongs to the instance, or else to its
-// interfaces, of which the first gets the subnet.
+// interfaces, of which the first gets the subnet. No address can be that of every
+// instance.
 func checkNetwork(wrong *provider.FieldErrors, in *ec2.RunInstancesInput) {
-	if len(in.NetworkInterfaces) == 0 {
-		return
-	}
-	const instead = "not beside args.NetworkInterfaces: want it there, on the interface"
-	for name, given := range map[string]bool{
+	given := map[string]bool{
 		"SecurityGroupIds": len(in.SecurityGroupIds) > 0, "SecurityGroups": len(in.SecurityGroups) > 0,
 		"PrivateIpAddress": in.PrivateIpAddress != nil, "Ipv6Addresses": len(in.Ipv6Addresses) > 0,
 		"Ipv6AddressCount": in.Ipv6AddressCount != nil,
-	} {
-		if given {
-			wrong.Addf("args."+name, instead)
+	}
+	reasons := map[string]string{
+		"SecurityGroups":   "EC2 takes no names beside a subnet: want SecurityGroupIds",
+		"PrivateIpAddress": oneAddress, "Ipv6Addresses": oneAddress,
+	}
+	if len(in.NetworkInterfaces) > 0 {
+		for name := range given {
+			reasons[name] = "not beside args.NetworkInterfaces: want it there, on the interface"
 		}
 	}
-	primaries := 0
-	for n, one := range in.NetworkInterfaces {
+	for name, reason := range reasons {
+		if given[name] {
+			wrong.Addf("args."+name, "%s", reason)
+		}
+	}
+	checkInterfaces(wrong, in.NetworkInterfaces)
+}
+
+// oneAddress is why addresses can't be named.
+const oneAddress = "the same address can't be that of every instance: want no such field"
+
+func checkInterfaces(wrong *provider.FieldErrors, interfaces []types.InstanceNetworkInterfaceSpecification) {
+	if len(interfaces) == 0 {
+		return
+	}
+	type slot struct{ card, device int32 }
+	primaries, seen := 0, map[slot]bool{}
+	for n, one := range interfaces {
 		path := fmt.Sprintf("args.NetworkInterfaces[%d]", n)
+		checkInterface(wrong, path, one, len(interfaces))
 		if one.DeviceIndex == nil {
-			wrong.Addf(path+".DeviceIndex", "required: want 0 for the first interface")
-		}
-		if one.NetworkInterfaceId != nil {
-			wrong.Addf(path+".NetworkInterfaceId", "%.80q can't be attached to every instance: want no such field", *one.NetworkInterfaceId)
-		}
-		if !first(one) {
 			continue
 		}
-		primaries++
-		if one.SubnetId != nil {
-			wrong.Addf(path+".SubnetId", "%s", hidden()["SubnetId"])
+		at := slot{sdk.ToInt32(one.NetworkCardIndex), *one.DeviceIndex}
+		if seen[at] && !first(one) {
+			wrong.Addf(path+".DeviceIndex", "%d is there twice: want another for each interface of a network card", at.device)
+		}
+		seen[at] = true
+		if first(one) {
+			primaries++
 		}
 	}
 	if primaries != 1 {
 		wrong.Addf("args.NetworkInterfaces", "%d of them have DeviceIndex 0: want 1, which gets the subnet", primaries)
+	}
+}
+
+func checkInterface(wrong *provider.FieldErrors, path string, one types.InstanceNetworkInterfaceSpecification, of int) {
+	if one.DeviceIndex == nil {
+		wrong.Addf(path+".DeviceIndex", "required: want 0 for the first interface")
+	}
+	if one.NetworkInterfaceId != nil {
+		wrong.Addf(path+".NetworkInterfaceId", "%.80q can't be attached to every instance: want no such field", *one.NetworkInterfaceId)
+	}
+	for name, given := range map[string]bool{
+		"PrivateIpAddress": one.PrivateIpAddress != nil, "PrivateIpAddresses": len(one.PrivateIpAddresses) > 0,
+		"Ipv6Addresses": len(one.Ipv6Addresses) > 0,
+	} {
+		if given {
+			wrong.Addf(path+"."+name, "%s", oneAddress)
+		}
+	}
+	if of > 1 && sdk.ToBool(one.AssociatePublicIpAddress) {
+		wrong.Addf(path+".AssociatePublicIpAddress", "EC2 gives one only to an instance with a single interface: want no such field")
+	}
+	if first(one) && one.SubnetId != nil {
+		wrong.Addf(path+".SubnetId", "%s", hidden()["SubnetId"])
 	}
 }
 
@@ -125,13 +176,29 @@ func checkTagSpecs(wrong *provider.FieldErrors, specs []types.TagSpecification) 
 			wrong.Addf(path+".ResourceType", "%.80q is there twice: want one entry for each type", spec.ResourceType)
 		}
 		seen[spec.ResourceType] = true
-		for i, tag := range spec.Tags {
-			if problem := tagProblem(sdk.ToString(tag.Key), sdk.ToString(tag.Value)); problem != "" {
-				wrong.Addf(fmt.Sprintf("%s.Tags[%d]", path, i), "%s", problem)
-			} else if strings.HasPrefix(*tag.Key, tagPrefix) {
-				wrong.Addf(fmt.Sprintf("%s.Tags[%d].Key", path, i),
-					"%.80q is not valid: tags that begin with %s are the provider's", *tag.Key, tagPrefix)
-			}
+		checkTags(wrong, path, spec)
+	}
+}
+
+// checkTags: those of the instance have to leave room for the provider's own.
+func checkTags(wrong *provider.FieldErrors, path string, spec types.TagSpecification) {
+	most, keys := maxTags, map[string]bool{}
+	if spec.ResourceType == types.ResourceTypeInstance {
+		most -= ownTags
+	}
+	for i, tag := range spec.Tags {
+		at, key := fmt.Sprintf("%s.Tags[%d]", path, i), sdk.ToString(tag.Key)
+		switch problem := tagProblem(key, sdk.ToString(tag.Value)); {
+		case problem != "":
+			wrong.Addf(at, "%s", problem)
+		case strings.HasPrefix(key, tagPrefix):
+			wrong.Addf(at+".Key", "%.80q is not valid: tags that begin with %s are the provider's", key, tagPrefix)
+		case keys[key]:
+			wrong.Addf(at+".Key", "%.80q is there twice: want one tag for each key", key)
 		}
+		keys[key] = true
+	}
+	if len(spec.Tags) > most {
+		wrong.Addf(path+".Tags", "%d tags: want at most %d beside the provider's own", len(spec.Tags), most)
 	}
 }

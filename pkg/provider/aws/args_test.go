@@ -3,6 +3,7 @@ package aws_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -18,6 +19,14 @@ func parse(t *testing.T, text string) map[string]any {
 		t.Fatal(err)
 	}
 	return args
+}
+
+func tagList(n int) string {
+	tags := make([]string, n)
+	for i := range tags {
+		tags[i] = fmt.Sprintf(`{"Key": "k%d", "Value": "v"}`, i)
+	}
+	return strings.Join(tags, ", ")
 }
 
 func TestArgs(t *testing.T) {
@@ -83,6 +92,24 @@ func TestArgs(t *testing.T) {
 		{`{` + ok + `, "TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "aws:x"}]}]}`,
 			"args.TagSpecifications[0].Tags[0]: the key"},
 		{`{` + ok + `, "TagSpecifications": [{"ResourceType": "instance", "Tags": [{}]}]}`, "args.TagSpecifications[0].Tags[0]: the key"},
+		{`{` + ok + `, "SecurityGroups": ["web"]}`, "args.SecurityGroups: EC2 takes no names beside a subnet"},
+		{`{` + ok + `, "PrivateIpAddress": "10.0.0.9"}`, "args.PrivateIpAddress: the same address can't be that of every instance"},
+		{`{` + ok + `, "Ipv6Addresses": [{"Ipv6Address": "::1"}]}`, "args.Ipv6Addresses: the same address"},
+		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 0, "PrivateIpAddress": "10.0.0.9"}]}`,
+			"args.NetworkInterfaces[0].PrivateIpAddress: the same address"},
+		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 0}, {"DeviceIndex": 1}, {"DeviceIndex": 1}]}`,
+			"args.NetworkInterfaces[2].DeviceIndex: 1 is there twice"},
+		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 0, "AssociatePublicIpAddress": true}, {"DeviceIndex": 1}]}`,
+			"args.NetworkInterfaces[0].AssociatePublicIpAddress: EC2 gives one only"},
+		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 0, "AssociatePublicIpAddress": true}]}`, ""},
+		{`{` + ok + `, "InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"InstanceInterruptionBehavior": "stop"}}}`,
+			`InstanceInterruptionBehavior: "stop" is not valid`},
+		{`{"LaunchTemplate": {}}`, "args.LaunchTemplate: want LaunchTemplateId or LaunchTemplateName"},
+		{`{` + ok + `, "TagSpecifications": [{"ResourceType": "volume", "Tags": [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]}]}`,
+			`args.TagSpecifications[0].Tags[1].Key: "a" is there twice`},
+		{`{` + ok + `, "TagSpecifications": [{"ResourceType": "instance", "Tags": [` + tagList(42) + `]}]}`,
+			"args.TagSpecifications[0].Tags: 42 tags: want at most 41 beside the provider's own"},
+		{`{` + ok + `, "TagSpecifications": [{"ResourceType": "volume", "Tags": [` + tagList(50) + `]}]}`, ""},
 		{`{` + ok + `, "TagSpecifications": [{"Tags": []}]}`, "args.TagSpecifications[0].ResourceType: required"},
 		{`{` + ok + `, "TagSpecifications": [{"ResourceType": "volume"}, {"ResourceType": "volume"}]}`,
 			"args.TagSpecifications[1].ResourceType: "},

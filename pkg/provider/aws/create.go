@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
@@ -103,8 +104,21 @@ func unknown(err error) error {
 	return err
 }
 
-// describe returns the instances that match filters, and calls page after each page.
+// describe returns the instances of this scope that match filters, and calls page after
+// each page.
 func (p *Provider) describe(ctx context.Context, filters []types.Filter, page func()) ([]provider.VM, error) {
+	vms, err := p.read(ctx, filters, page)
+	if err != nil {
+		return nil, err
+	}
+	vms = slices.DeleteFunc(vms, func(vm provider.VM) bool { return !p.cfg.Scope.Owns(vm.Tags) })
+	p.known.note(vms, time.Now())
+	provider.Sort(vms)
+	return vms, nil
+}
+
+// read returns the instances that match filters, whosever they are.
+func (p *Provider) read(ctx context.Context, filters []types.Filter, page func()) ([]provider.VM, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -120,7 +134,7 @@ func (p *Provider) describe(ctx context.Context, filters []types.Filter, page fu
 		page()
 		for _, r := range out.Reservations {
 			for _, i := range r.Instances {
-				if vm := vmOf(i); p.cfg.Scope.Owns(vm.Tags) && !seen[vm.ProviderID] {
+				if vm := vmOf(i); !seen[vm.ProviderID] {
 					seen[vm.ProviderID] = true
 					vms = append(vms, vm)
 				}
@@ -130,8 +144,6 @@ func (p *Provider) describe(ctx context.Context, filters []types.Filter, page fu
 	}); err != nil {
 		return nil, err
 	}
-	p.known.note(vms, time.Now())
-	provider.Sort(vms)
 	return vms, nil
 }
 

@@ -45,7 +45,7 @@ func TestLaunchArgs(t *testing.T) {
 			},
 			"NetworkInterfaces": []any{
 				map[string]any{"DeviceIndex": 1, "SubnetId": small},
-				map[string]any{"DeviceIndex": 0, "Groups": []any{"sg-00000001"}, "AssociatePublicIpAddress": true},
+				map[string]any{"DeviceIndex": 0, "Groups": []any{"sg-00000001"}},
 			},
 			"TagSpecifications": []any{
 				map[string]any{"ResourceType": "volume", "Tags": []any{map[string]any{"Key": "team", "Value": "ops"}}},
@@ -65,7 +65,7 @@ func TestLaunchArgs(t *testing.T) {
 				t.Errorf("%s is %q, want %q", name, got, want)
 			}
 		}
-		if vm.Tags["Name"] != "web" || vm.Hostname != s.Hostname || len(vm.Addresses) != 3 {
+		if vm.Tags["Name"] != "web" || vm.Hostname != s.Hostname || len(vm.Addresses) != 2 {
 			t.Errorf("answered %+v", vm)
 		}
 	})

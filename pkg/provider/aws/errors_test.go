@@ -3,6 +3,8 @@ package aws_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -39,13 +41,20 @@ func TestErrorKinds(t *testing.T) {
 		{"MaxSpotInstanceCountExceeded", 400, provider.ErrQuota},
 		{"SpotMaxPriceTooLow", 400, provider.ErrQuota},
 		{"Unsupported", 400, provider.ErrQuota},
+		{"RequestResourceCountExceeded", 400, provider.ErrQuota},
+		{"InsufficientCidrBlocks", 400, provider.ErrSubnetFull},
 		{"UnsupportedOperation", 400, provider.ErrInvalid},
+		{"TagPolicyViolation", 400, provider.ErrInvalid},
+		{"VolumeTypeNotAvailableInZone", 400, provider.ErrInvalid},
+		{"InstanceCreditSpecification.NotSupported", 400, provider.ErrInvalid},
 		{"RequestLimitExceeded", 503, provider.ErrThrottled},
 		{"Throttling", 400, provider.ErrThrottled},
 		{"ThrottlingException", 400, provider.ErrThrottled},
 		{"SomethingElse", 429, provider.ErrThrottled},
 		{"UnauthorizedOperation", 403, provider.ErrUnauthorized},
 		{"AuthFailure", 401, provider.ErrUnauthorized},
+		{"AuthFailure.ServiceLinkedRoleCreationNotPermitted", 403, provider.ErrUnauthorized},
+		{"AccountDisabled", 400, provider.ErrUnauthorized},
 		{"InvalidClientTokenId", 403, provider.ErrUnauthorized},
 		{"RequestExpired", 400, provider.ErrUnauthorized},
 		{"OptInRequired", 401, provider.ErrUnauthorized},
@@ -81,6 +90,70 @@ func TestErrorKinds(t *testing.T) {
 			}
 			if n := len(cloud.Calls("RunInstances")); n != 1 {
 				t.Errorf("%d %s: %d attempts, want 1", c.status, c.code, n)
+			}
+		})
+	}
+}
+
+// TestRefusalsReadAlike: the id of each request is no news, whether or not the code is one
+// that is known.
+func TestRefusalsReadAlike(t *testing.T) {
+	for _, code := range []string{"UnauthorizedOperation", "NeverHeardOf"} {
+		synctest.Test(t, func(t *testing.T) {
+			cloud, p := newWorld(t, nil)
+			cloud.FailNext("RunInstances", 2, awsfake.Fault{Code: code, Status: 400, Message: "because"})
+			_, one := p.Create(t.Context(), spec(t, 1))
+			_, two := p.Create(t.Context(), spec(t, 1))
+			if one == nil || two == nil || one.Error() != two.Error() {
+				t.Errorf("%v\nand then\n%v", one, two)
+			}
+		})
+	}
+}
+
+// TestNoWordOfAWS: what something between here and AWS answers, or AWS's front door in a
+// hurry, has no code. It says nothing of what was made, unless it forbids.
+func TestNoWordOfAWS(t *testing.T) {
+	for status, kind := range map[int]error{
+		400: nil, 401: provider.ErrUnauthorized, 403: provider.ErrUnauthorized, 404: nil, 408: nil, 413: nil, 429: provider.ErrThrottled,
+		500: nil, 502: nil, 503: nil,
+	} {
+		for _, body := range []string{"", "<html><body>Please log in</body></html>", "no"} {
+			synctest.Test(t, func(t *testing.T) {
+				p := open(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(status)
+					_, _ = io.WriteString(w, body)
+				})), scope)
+				_, err := p.Create(t.Context(), spec(t, 1))
+				if err == nil || provider.Definite(err) != (kind != nil) || kind != nil && !errors.Is(err, kind) {
+					t.Errorf("%d %q: %v, want %v", status, body, err, kind)
+				}
+			})
+		}
+	}
+}
+
+// slow is a failure that may be over soon.
+type slow struct{ error }
+
+func (slow) Timeout() bool { return true }
+
+// TestCredentialsThatAreLate: those that can't be had at the moment are no refusal, which
+// would end an instance that was asked for on demand.
+func TestCredentialsThatAreLate(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		kind error
+	}{
+		{fmt.Errorf("get metadata: %w", context.DeadlineExceeded), nil},
+		{slow{errors.New("get metadata: no answer")}, nil},
+		{errors.New("no role"), provider.ErrUnauthorized},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := openWith(t, serve(t, awsfake.New(cloudConfig(t))), scope, keys{c.err})
+			_, err := p.Create(t.Context(), spec(t, 1))
+			if err == nil || errors.Is(err, provider.ErrUnauthorized) != (c.kind != nil) || provider.Definite(err) != (c.kind != nil) {
+				t.Errorf("%v, want %v", err, c.kind)
 			}
 		})
 	}

@@ -120,21 +120,23 @@ func rank(vm provider.VM) int {
 }
 
 // Delete implements provider.Provider. What reads don't show is not there, unless they
-// have shown it before.
+// have shown it before: then it is looked for whatever tags it has by now.
 func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
 	errs, finds := make([]error, len(refs)), p.find(ctx, refs)
-	var ids []string
+	var shown, unseen []string
 	for n, f := range finds {
+		ids := &shown
 		if errs[n] = f.err; f.err == nil && len(f.vms) == 0 {
-			finds[n].vms = p.known.named(refs[n])
+			finds[n].vms, ids = p.known.named(refs[n]), &unseen
 		}
 		for _, vm := range finds[n].vms {
-			if vm.State.Exists() && vm.State != provider.StateDeleting && !slices.Contains(ids, vm.ProviderID) {
-				ids = append(ids, vm.ProviderID)
+			if vm.State.Exists() && vm.State != provider.StateDeleting && !slices.Contains(*ids, vm.ProviderID) {
+				*ids = append(*ids, vm.ProviderID)
 			}
 		}
 	}
-	failed := p.terminate(ctx, ids)
+	failed := p.terminate(ctx, shown)
+	maps.Copy(failed, p.terminateUnseen(ctx, unseen))
 	for n, f := range finds {
 		for _, vm := range f.vms {
 			if err := failed[vm.ProviderID]; err != nil && errs[n] == nil {
@@ -143,6 +145,31 @@ func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
 		}
 	}
 	return errs
+}
+
+// terminateUnseen ends instances that reads of this scope have shown before and don't show
+// now, which is so of one right after its launch, of one that has other tags meanwhile,
+// and of one that EC2 is about to forget, without tags already. One with other tags is not
+// this scope's any more. Each has a call of its own: a right that depends on tags is
+// refused for what has none, and with it all else that is named in the call.
+func (p *Provider) terminateUnseen(ctx context.Context, ids []string) map[string]error {
+	failed := map[string]error{}
+	if len(ids) == 0 {
+		return failed
+	}
+	vms, err := p.read(ctx, []types.Filter{{Name: sdk.String("instance-id"), Values: ids}}, func() {})
+	for _, id := range ids {
+		n := slices.IndexFunc(vms, func(vm provider.VM) bool { return vm.ProviderID == id })
+		switch {
+		case err != nil:
+			failed[id] = fmt.Errorf("describe instances: %w", err)
+		case n >= 0 && !vms[n].State.Exists(), n >= 0 && !p.cfg.Scope.Owns(vms[n].Tags):
+			p.known.drop(id)
+		default:
+			maps.Copy(failed, p.terminate(ctx, []string{id}))
+		}
+	}
+	return failed
 }
 
 // terminate ends instances, and returns why some were not. A batch that is refused for

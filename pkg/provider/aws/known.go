@@ -49,6 +49,13 @@ func (k *known) forget(now time.Time) {
 	maps.DeleteFunc(k.vms, func(_ string, s sighting) bool { return now.Sub(s.at) > rememberFor })
 }
 
+// drop forgets an instance that is gone, or another scope's.
+func (k *known) drop(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.vms, id)
+}
+
 // named returns what ref names.
 func (k *known) named(ref provider.Ref) (out []provider.VM) {
 	k.mu.Lock()

@@ -28,6 +28,7 @@ var _ provider.LeaderNetwork = (*leaderInterface)(nil)
 
 const (
 	detachWait = 10 * time.Second // until force is used
+	attachWait = time.Minute      // until an attachment is given up, and another index tried
 	moveWait   = 2 * time.Minute  // for all of it
 	indexTries = 8                // device indices that are tried in one move
 )
@@ -59,7 +60,7 @@ func (n *leaderInterface) Assign(ctx context.Context) error {
 		return err
 	}
 	if !attached {
-		m := &move{n: n, since: map[string]time.Time{}, forced: map[string]bool{}, tried: map[int32]bool{}}
+		m := &move{n: n, since: map[string]time.Time{}, begun: map[string]time.Time{}, forced: map[string]bool{}, tried: map[int32]bool{}}
 		if err := pursue(ctx, moveWait, m.step); err != nil {
 			return fmt.Errorf("move network interface %s to this instance: %w", n.l.Interface, err)
 		}
@@ -127,6 +128,7 @@ func attachedTo(i types.NetworkInterface, self string) bool {
 type move struct {
 	n      *leaderInterface
 	since  map[string]time.Time // attachments that are to end, and from when on
+	begun  map[string]time.Time // attachments to this instance, and since when they are seen
 	forced map[string]bool
 	tried  map[int32]bool // device indices that are taken, whatever reads show
 }
@@ -147,11 +149,26 @@ func (m *move) step(ctx context.Context) (done bool, err error) {
 		return false, m.attach(ctx, self)
 	case attachedTo(i, self):
 		return true, nil
-	case sdk.ToString(a.InstanceId) == self && a.Status == types.AttachmentStatusAttaching:
+	case sdk.ToString(a.InstanceId) == self && a.Status == types.AttachmentStatusAttaching && !m.hangs(a):
 		return false, errors.New("it is attaching")
 	default:
 		return false, m.detach(ctx, a)
 	}
+}
+
+// hangs reports whether an attachment to this instance takes too long, as one does at an
+// index that a forced detach has spoilt. The next one is at another index.
+func (m *move) hangs(a *types.NetworkInterfaceAttachment) bool {
+	id, now := sdk.ToString(a.AttachmentId), time.Now()
+	begun, seen := m.begun[id]
+	if !seen {
+		begun, m.begun[id] = now, now
+	}
+	if now.Sub(begun) < attachWait {
+		return false
+	}
+	m.tried[sdk.ToInt32(a.DeviceIndex)] = true
+	return true
 }
 
 // detach ends an attachment: first as its machine agrees, and then by force.

@@ -3,7 +3,10 @@ package aws_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nstance/nstance/pkg/provider"
@@ -94,5 +97,24 @@ func TestLeaderBeginHangs(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		s.heldBy(t, b.id)
+	})
+}
+
+// TestLeaderAttachmentThatHangs: one that does not come to its end is given up, and
+// another index tried.
+func TestLeaderAttachmentThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard(t, modes()[0], func(cfg *awsfake.Config) { cfg.Attach = 24 * time.Hour })
+		h := s.host(t)
+		if err := h.Assign(t.Context()); err == nil || !strings.Contains(err.Error(), "attaching") {
+			t.Errorf("%v, want that it is attaching", err)
+		}
+		if detached, attached := len(s.Calls("DetachNetworkInterface")), len(s.Calls("AttachNetworkInterface")); detached != 1 || attached != 2 {
+			t.Errorf("%d detaches and %d attaches, want 1 and 2", detached, attached)
+		}
+		all := s.Interfaces()
+		if n := slices.IndexFunc(all, func(i awsfake.Interface) bool { return i.ID == s.eni }); all[n].Index != 2 {
+			t.Errorf("it is at the index %d, want 2", all[n].Index)
+		}
 	})
 }

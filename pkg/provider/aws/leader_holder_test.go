@@ -52,7 +52,7 @@ func TestLeaderOthersAddress(t *testing.T) {
 					holder := s.host(t)
 					s.assign(t, holder)
 					eni := s.primary(holder.id).ID
-					if err := s.TagInterface(eni, has); err != nil {
+					if err := s.Tag(eni, has); err != nil {
 						t.Fatal(err)
 					}
 					before := len(s.changes())

@@ -125,7 +125,7 @@ func (s *shard) host(t *testing.T) host {
 func (s *shard) machine(t *testing.T, subnet string, tags map[string]string) (id string) {
 	t.Helper()
 	id = s.Plant(subnet, map[string]string{provider.TagClusterID: scope.ClusterID, "nstance:role": "server"}, false)
-	if err := s.TagInterface(s.primary(id).ID, tags); err != nil {
+	if err := s.Tag(s.primary(id).ID, tags); err != nil {
 		t.Fatal(err)
 	}
 	return id

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,7 +36,12 @@ func pages(next **string, read func() (after *string, err error)) error {
 	}
 }
 
-// FreeAddresses implements provider.SubnetCapacity.
+// spare is how many addresses of a subnet are left to what else wants some there without
+// a say of this server: load balancers, interface endpoints, other shards.
+const spare = 10
+
+// FreeAddresses implements provider.SubnetCapacity. A subnet of IPv6 alone has more than
+// anybody counts: EC2's number is that of IPv4.
 func (p *Provider) FreeAddresses(ctx context.Context, subnets []string) (map[string]int, error) {
 	free := map[string]int{}
 	for ids := range chunks(subnets, subnetID) {
@@ -46,7 +52,11 @@ func (p *Provider) FreeAddresses(ctx context.Context, subnets []string) (map[str
 				return nil, fmt.Errorf("describe subnets: %w", sorted("ec2:DescribeSubnets", err))
 			}
 			for _, s := range out.Subnets {
-				free[sdk.ToString(s.SubnetId)] = int(sdk.ToInt32(s.AvailableIpAddressCount))
+				n := max(0, int(sdk.ToInt32(s.AvailableIpAddressCount))-spare)
+				if sdk.ToBool(s.Ipv6Native) {
+					n = math.MaxInt32
+				}
+				free[sdk.ToString(s.SubnetId)] = n
 			}
 			return out.NextToken, nil
 		}); err != nil {

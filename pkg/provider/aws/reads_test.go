@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -258,4 +259,28 @@ func TestForgetting(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFreeAddresses: some are left to others, and those of IPv6 are not counted.
+func TestFreeAddresses(t *testing.T) {
+	for name, c := range map[string]struct {
+		item string
+		want int
+	}{
+		"many":      {`<availableIpAddressCount>250</availableIpAddressCount>`, 240},
+		"eleven":    {`<availableIpAddressCount>11</availableIpAddressCount>`, 1},
+		"ten":       {`<availableIpAddressCount>10</availableIpAddressCount>`, 0},
+		"none":      {`<availableIpAddressCount>0</availableIpAddressCount>`, 0},
+		"IPv6 only": {`<availableIpAddressCount>0</availableIpAddressCount><ipv6Native>true</ipv6Native>`, math.MaxInt32},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := open(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = fmt.Fprintf(w, `<DescribeSubnetsResponse><subnetSet><item><subnetId>%s</subnetId>%s</item></subnetSet></DescribeSubnetsResponse>`,
+					large, c.item)
+			})), scope)
+			if got, err := p.FreeAddresses(t.Context(), []string{large}); err != nil || got[large] != c.want {
+				t.Errorf("%s: %v, %v; want %d", name, got, err, c.want)
+			}
+		})
+	}
 }

@@ -20,6 +20,9 @@ const (
 	tagName     = "Name" // what the console shows
 )
 
+// ownTags is how many tags an instance has of the provider and the contract.
+const ownTags = 9
+
 // EC2's limits on tags, in characters and tags.
 const (
 	maxTags     = 50

@@ -28,14 +28,18 @@ func (c *Cloud) PlantInterface(subnet string, ipv4, ipv6 netip.Addr, tags map[st
 	return addCard(c, card{subnet: subnet, tags: maps.Clone(tags)}, h).id, nil
 }
 
-// TagInterface replaces the tags of a network interface, as those of a launch template
-// would have been. It returns an error when there is none.
-func (c *Cloud) TagInterface(id string, tags map[string]string) error {
+// Tag replaces the tags of a machine or a network interface, as somebody would by hand. It
+// returns an error when there is none.
+func (c *Cloud) Tag(id string, tags map[string]string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if m, ok := c.byID[id]; ok {
+		m.launch.tags = maps.Clone(tags)
+		return nil
+	}
 	k, err := findCard(c, id)
 	if err != nil {
-		return fmt.Errorf("tag an interface: %w", err)
+		return fmt.Errorf("tag a machine or an interface: %w", err)
 	}
 	k.tags = maps.Clone(tags)
 	return nil

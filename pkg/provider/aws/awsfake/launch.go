@@ -183,6 +183,10 @@ func readNetwork(p *params, l *launch) error {
 	}
 	l.subnet = l.nics[0].subnet
 	l.publicIP, err = p.flag(slots[0].at + "AssociatePublicIpAddress")
+	if l.publicIP && interfaces > 1 {
+		return bad("InvalidParameterCombination",
+			"The associatePublicIPAddress parameter cannot be specified when launching with multiple network interfaces.")
+	}
 	return err
 }
 
