@@ -108,7 +108,8 @@ func newWorld(t *testing.T, lostAfter time.Duration) *world {
 // newMachine is a machine of a group for which nobody speaks yet.
 func newMachine(t *testing.T) *world {
 	t.Helper()
-	w := &world{Cloud: awsfake.New(awsfake.Config{Region: "r", Policies: awsclienttest.Rights(t, "r", nil, iam.SectionWatchdog)}), host: &host{}, log: &bytes.Buffer{}}
+	cfg := awsfake.Config{Region: "r", Policies: awsclienttest.Rights(t, "r", nil, iam.SectionWatchdog)}
+	w := &world{Cloud: awsfake.New(cfg), host: &host{}, log: &bytes.Buffer{}}
 	w.id = w.Plant("subnet-0000000a", nil, false)
 	w.Scaling.Tag("g", map[string]string{"nstance:managed": "true", "nstance:cluster-id": awsclienttest.Cluster})
 	if err := w.Scaling.Join(w.id, "g", "launch"); err != nil {

@@ -21,8 +21,9 @@ func Rights(t *testing.T, region string, values map[string]string, sections ...s
 	t.Helper()
 	fill := map[string]string{
 		"account": Account, "agent_role_arn": "arn:aws:iam::" + Account + ":role/agent", "bucket": "bucket", "cluster_id": Cluster,
-		"key_arn": "arn:aws:secretsmanager:" + region + ":" + Account + ":secret:key-??????", "kms_key_arn": "arn:aws:kms:" + region + ":" + Account + ":key/1",
-		"partition": "aws", "region": region, "secret_prefix": "nstance/", "secret_region": region,
+		"key_arn":     "arn:aws:secretsmanager:" + region + ":" + Account + ":secret:key-??????",
+		"kms_key_arn": "arn:aws:kms:" + region + ":" + Account + ":key/1",
+		"partition":   "aws", "region": region, "secret_prefix": "nstance/", "secret_region": region,
 	}
 	maps.Copy(fill, values)
 	for _, section := range sections {

@@ -16,7 +16,8 @@ import (
 func harness(t *testing.T, cfg awsfake.Config) providertest.Harness {
 	t.Helper()
 	// One of the tests has another cluster beside the suite's own.
-	cfg.Policies = append(cfg.Policies, awsclienttest.Rights(t, region, map[string]string{"cluster_id": scope.ClusterID + "-2"}, iam.SectionServer)...)
+	second := map[string]string{"cluster_id": scope.ClusterID + "-2"}
+	cfg.Policies = append(cfg.Policies, awsclienttest.Rights(t, region, second, iam.SectionServer)...)
 	return providertest.Harness{
 		Around: synctest.Test,
 		New: func(t *testing.T) providertest.World {

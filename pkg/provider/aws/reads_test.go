@@ -275,8 +275,8 @@ func TestFreeAddresses(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := open(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				_, _ = fmt.Fprintf(w, `<DescribeSubnetsResponse><subnetSet><item><subnetId>%s</subnetId>%s</item></subnetSet></DescribeSubnetsResponse>`,
-					large, c.item)
+				const reply = `<DescribeSubnetsResponse><subnetSet><item><subnetId>%s</subnetId>%s</item></subnetSet></DescribeSubnetsResponse>`
+				_, _ = fmt.Fprintf(w, reply, large, c.item)
 			})), scope)
 			if got, err := p.FreeAddresses(t.Context(), []string{large}); err != nil || got[large] != c.want {
 				t.Errorf("%s: %v, %v; want %d", name, got, err, c.want)

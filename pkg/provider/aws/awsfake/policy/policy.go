@@ -84,27 +84,22 @@ func (s statement) check() error {
 	case len(s.Actions) == 0 || len(s.Resources) == 0:
 		return errors.New("want an action and a resource at least")
 	}
-	for _, text := range slices.Concat(s.Actions, s.Resources) {
-		if strings.Contains(text, "${") {
-			return fmt.Errorf("%.200q has a variable", text)
-		}
-	}
 	for _, action := range s.Actions {
 		if service, _, ok := strings.Cut(action, ":"); action != "*" && (!ok || service == "") {
 			return fmt.Errorf("action %.80q: want service:Action", action)
 		}
 	}
+	texts := slices.Concat(s.Actions, s.Resources)
 	for operator, keys := range s.Condition {
 		if !slices.Contains([]string{"Bool", "StringEquals", "StringLike"}, operator) {
 			return fmt.Errorf("condition %.80q: want Bool, StringEquals or StringLike", operator)
 		}
-		for key, values := range keys {
-			for _, value := range values {
-				if strings.Contains(value, "${") {
-					return fmt.Errorf("condition %.80q: %.200q has a variable", key, value)
-				}
-			}
+		for _, values := range keys {
+			texts = append(texts, values...)
 		}
+	}
+	if n := slices.IndexFunc(texts, func(text string) bool { return strings.Contains(text, "${") }); n >= 0 {
+		return fmt.Errorf("%.200q has a variable", texts[n])
 	}
 	return nil
 }
@@ -159,10 +154,8 @@ func compare(operator, want, got string) bool {
 	}
 }
 
-// wildcards are what IAM has of them, of a text that is quoted for a regular expression.
-var wildcards = strings.NewReplacer(`\*`, `.*`, `\?`, `.`)
-
 // matches reports whether a text is of a pattern: * is any characters, ? is one.
 func matches(pattern, text string) bool {
+	wildcards := strings.NewReplacer(`\*`, `.*`, `\?`, `.`)
 	return regexp.MustCompile(`(?s)^` + wildcards.Replace(regexp.QuoteMeta(pattern)) + `$`).MatchString(text)
 }

@@ -31,6 +31,10 @@ func TestAllowed(t *testing.T) {
 	}
 	const machine = "arn:aws:ec2:eu:1:instance/i-11"
 	tags := map[string]string{"aws:ResourceTag/a": "c", "aws:ResourceTag/d": "e"}
+	one := map[string]string{"aws:ResourceTag/a": "c"}
+	other := map[string]string{"aws:ResourceTag/a": "e", "aws:ResourceTag/d": "e"}
+	const role = "arn:aws:iam::1:role/r"
+	passed := func(to string) map[string]string { return map[string]string{"iam:PassedToService": to} }
 	for name, c := range map[string]struct {
 		r    policy.Request
 		want bool
@@ -39,16 +43,18 @@ func TestAllowed(t *testing.T) {
 		"in another case":              {policy.Request{"ec2:terminateinstances", machine, tags}, true},
 		"another action":               {policy.Request{"ec2:StopInstances", machine, tags}, false},
 		"another account":              {policy.Request{"ec2:TerminateInstances", "arn:aws:ec2:eu:2:instance/i-11", tags}, false},
-		"one key is missing":           {policy.Request{"ec2:TerminateInstances", machine, map[string]string{"aws:ResourceTag/a": "c"}}, false},
+		"one key is missing":           {policy.Request{"ec2:TerminateInstances", machine, one}, false},
 		"no key at all":                {policy.Request{"ec2:TerminateInstances", machine, nil}, false},
-		"another value":                {policy.Request{"ec2:TerminateInstances", machine, map[string]string{"aws:ResourceTag/a": "e", "aws:ResourceTag/d": "e"}}, false},
+		"another value":                {policy.Request{"ec2:TerminateInstances", machine, other}, false},
 		"denied all the same":          {policy.Request{"ec2:TerminateInstances", "arn:aws:ec2:eu:1:instance/i-10", tags}, false},
 		"of no one thing":              {policy.Request{"ec2:DescribeSubnets", "*", nil}, true},
 		"of no one thing, and limited": {policy.Request{"ec2:TerminateInstances", "*", tags}, false},
-		"like":                         {policy.Request{"iam:PassRole", "arn:aws:iam::1:role/r", map[string]string{"iam:PassedToService": "ec2.amazonaws.com"}}, true},
-		"not like":                     {policy.Request{"iam:PassRole", "arn:aws:iam::1:role/r", map[string]string{"iam:PassedToService": "ecs.amazonaws.com"}}, false},
-		"a truth":                      {policy.Request{"kms:CreateGrant", "arn:k", map[string]string{"kms:GrantIsForAWSResource": "True"}}, true},
-		"nothing speaks of it":         {policy.Request{"s3:GetObject", "arn:aws:s3:::b/k", nil}, false},
+		"like":                         {policy.Request{"iam:PassRole", role, passed("ec2.amazonaws.com")}, true},
+		"not like":                     {policy.Request{"iam:PassRole", role, passed("ecs.amazonaws.com")}, false},
+		"a truth": {
+			policy.Request{"kms:CreateGrant", "arn:k", map[string]string{"kms:GrantIsForAWSResource": "True"}}, true,
+		},
+		"nothing speaks of it": {policy.Request{"s3:GetObject", "arn:aws:s3:::b/k", nil}, false},
 	} {
 		if got := policy.Allowed(policies, c.r); got != c.want {
 			t.Errorf("%s: allowed %v, want %v", name, got, c.want)
