@@ -136,8 +136,27 @@ func TestExamples(t *testing.T) {
 				p.must(t, dir, "get")
 				p.must(t, dir, "apply", "-auto-approve", "-no-color")
 				p.must(t, dir, "plan", "-detailed-exitcode", "-no-color") // 2 where something would change
+				unprotect(t, filepath.Join(dir, "main.tf"))
+				p.must(t, dir, "apply", "-auto-approve", "-no-color")
 				p.must(t, dir, "destroy", "-auto-approve", "-no-color")
 			})
 		}
 	})
+}
+
+// unprotect does in an example what docs/aws.md has people do before they destroy it.
+func unprotect(t *testing.T, name string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const source = "source     = \"../../aws/cluster\"\n"
+	if strings.Count(string(text), source) != 1 {
+		t.Fatalf("%s: want once %s", name, source)
+	}
+	changed := strings.Replace(string(text), source, source+"  deletion_protection = false\n", 1)
+	if err := os.WriteFile(name, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }

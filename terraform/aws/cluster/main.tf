@@ -13,6 +13,9 @@ resource "aws_s3_bucket" "cluster" {
   bucket        = local.bucket
   force_destroy = !var.deletion_protection
   tags          = local.tags
+
+  # So a destroy gets to the key only after the bucket: without the key nothing in there could be read any more.
+  depends_on = [module.key]
 }
 
 resource "aws_s3_bucket_public_access_block" "cluster" {

@@ -74,8 +74,8 @@ variable "noncurrent_days" {
 variable "deletion_protection" {
   type        = bool
   description = <<-EOT
-    Keep the bucket: its policy denies s3:DeleteBucket to everybody, and a destroy, which takes the policy away first, fails at a
-    bucket that is not empty. `false`, applied before the destroy, has it delete the bucket with all that is in it.
+    Keep the bucket and the key: the bucket's policy denies s3:DeleteBucket to everybody, and a destroy fails before it has taken
+    anything of the module away. `false`, applied before the destroy, has it delete the bucket with all that is in it.
   EOT
   default     = true
   nullable    = false
