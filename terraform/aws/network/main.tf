@@ -30,12 +30,15 @@ locals {
   # Every subnet, new or not, as others see it.
   subnets = {
     for name, s in var.subnets : name => {
-      id        = s.cidr != null ? aws_subnet.new[name].id : data.aws_subnet.existing[name].id
-      vpc_id    = local.vpc.id
-      zone      = s.cidr != null ? s.zone : data.aws_subnet.existing[name].availability_zone
-      cidr      = s.cidr != null ? s.cidr : data.aws_subnet.existing[name].cidr_block
-      ipv6_cidr = s.cidr != null ? aws_subnet.new[name].ipv6_cidr_block : data.aws_subnet.existing[name].ipv6_cidr_block
-      role      = s.role
+      id     = s.cidr != null ? aws_subnet.new[name].id : data.aws_subnet.existing[name].id
+      vpc_id = local.vpc.id
+      zone   = s.cidr != null ? s.zone : data.aws_subnet.existing[name].availability_zone
+      cidr   = s.cidr != null ? s.cidr : data.aws_subnet.existing[name].cidr_block
+      role   = s.role
+      # null, and known before there is a subnet, where there is none: a shard asks for that in its plan.
+      ipv6_cidr = s.cidr == null ? try(coalesce(data.aws_subnet.existing[name].ipv6_cidr_block), null) : (
+        s.ipv6_number == null ? null : aws_subnet.new[name].ipv6_cidr_block
+      )
     }
   }
 }

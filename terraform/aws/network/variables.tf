@@ -27,8 +27,13 @@ variable "vpc" {
     error_message = "vpc: want either cidr, for a new VPC, or id, for one that exists"
   }
   validation {
-    condition     = var.vpc.cidr == null || can(cidrhost(var.vpc.cidr, 0))
-    error_message = "vpc.cidr: want an IPv4 range, such as 10.0.0.0/16"
+    condition = var.vpc.cidr == null || try(
+      !strcontains(var.vpc.cidr, ":") && cidrsubnet(var.vpc.cidr, 0, 0) == var.vpc.cidr &&
+      tonumber(split("/", var.vpc.cidr)[1]) >= 16 && tonumber(split("/", var.vpc.cidr)[1]) <= 28, false
+    )
+    error_message = join("", [
+      "vpc.cidr: want an IPv4 range by its first address, /16 to /28, such as 10.0.0.0/16, not ", coalesce(var.vpc.cidr, "none"),
+    ])
   }
   validation {
     condition     = var.vpc.cidr == null || var.vpc.internet_gateway_id == null
@@ -66,14 +71,64 @@ variable "subnets" {
     error_message = "subnets: want either zone and cidr, for a new subnet, or id, for one that exists"
   }
   validation {
-    condition     = alltrue([for s in var.subnets : s.cidr == null || can(cidrhost(s.cidr, 0))])
-    error_message = "subnets: cidr: want an IPv4 range, such as 10.0.1.0/24"
+    condition = alltrue([
+      for s in var.subnets : s.cidr == null || try(
+        !strcontains(s.cidr, ":") && cidrsubnet(s.cidr, 0, 0) == s.cidr &&
+        tonumber(split("/", s.cidr)[1]) >= 16 && tonumber(split("/", s.cidr)[1]) <= 28, false
+      )
+    ])
+    error_message = join("", [
+      "subnets: cidr: want IPv4 ranges by their first address, /16 to /28, such as 10.0.1.0/24, not ",
+      join(", ", [for n, s in var.subnets : "${s.cidr} (${n})" if s.cidr != null]),
+    ])
+  }
+  # What is no range at all is told above.
+  validation {
+    condition = alltrue([
+      for s in var.subnets : s.cidr == null || var.vpc.cidr == null || try(
+        tonumber(split("/", s.cidr)[1]) >= tonumber(split("/", var.vpc.cidr)[1]) &&
+        cidrsubnet("${cidrhost(s.cidr, 0)}/${split("/", var.vpc.cidr)[1]}", 0, 0) == cidrsubnet(var.vpc.cidr, 0, 0), true
+      )
+    ])
+    error_message = join("", [
+      "subnets: cidr: want ranges within the VPC's, ${coalesce(var.vpc.cidr, "none")}, not ",
+      join(", ", [for n, s in var.subnets : "${s.cidr} (${n})" if s.cidr != null]),
+    ])
+  }
+  validation {
+    condition = alltrue(flatten([
+      for a, x in var.subnets : [
+        for b, y in var.subnets : a == b || x.cidr == null || y.cidr == null || try(
+          cidrsubnet("${cidrhost(x.cidr, 0)}/${min(split("/", x.cidr)[1], split("/", y.cidr)[1])}", 0, 0) !=
+          cidrsubnet("${cidrhost(y.cidr, 0)}/${min(split("/", x.cidr)[1], split("/", y.cidr)[1])}", 0, 0), true
+        )
+      ]
+    ]))
+    error_message = join("", [
+      "subnets: cidr: want ranges of which no two overlap, not ",
+      join(", ", [for n, s in var.subnets : "${s.cidr} (${n})" if s.cidr != null]),
+    ])
   }
   validation {
     condition = alltrue([
-      for s in var.subnets : s.ipv6_number == null ? true : s.cidr != null && s.ipv6_number >= 0 && s.ipv6_number <= 255
+      for s in var.subnets : s.ipv6_number == null ? true : (
+        s.cidr != null && s.ipv6_number >= 0 && s.ipv6_number <= 255 && floor(s.ipv6_number) == s.ipv6_number
+      )
     ])
-    error_message = "subnets: ipv6_number: want 0 to 255, and that for new subnets only"
+    error_message = join("", [
+      "subnets: ipv6_number: want a whole number from 0 to 255, and that for new subnets only, not ",
+      join(", ", [for n, s in var.subnets : "${s.ipv6_number} (${n})" if s.ipv6_number != null]),
+    ])
+  }
+  validation {
+    condition = (
+      length(distinct([for s in var.subnets : s.ipv6_number if s.ipv6_number != null])) ==
+      length([for s in var.subnets : s.ipv6_number if s.ipv6_number != null])
+    )
+    error_message = join("", [
+      "subnets: ipv6_number: want another one for each subnet, not ",
+      join(", ", [for n, s in var.subnets : "${s.ipv6_number} (${n})" if s.ipv6_number != null]),
+    ])
   }
   validation {
     condition     = alltrue([for s in var.subnets : s.pool == null || can(regex("^[a-z0-9]+(-[a-z0-9]+)*$", s.pool))])
@@ -96,7 +151,7 @@ variable "nat" {
   type        = string
   description = <<-EOT
     NAT gateways for private subnets: `none`, `single` (one for all zones: cheaper, and gone with its zone) or `per-zone`. Each is in
-    a public subnet of its zone.
+    a public subnet of its zone. `none` is for those with IPv6 and a `pool`: servers call AWS by IPv4.
   EOT
   default     = "none"
   nullable    = false
@@ -120,6 +175,20 @@ variable "nat" {
   validation {
     condition     = var.nat != "none" || alltrue([for s in var.subnets : s.role != "private" || s.cidr == null || s.ipv6_number != null])
     error_message = "nat: want single or per-zone for private subnets without IPv6: they would have no way out (role isolated says that)"
+  }
+  validation {
+    condition = (
+      var.nat != "none" ||
+      alltrue([for s in var.subnets : s.role != "private" || s.cidr == null || s.ipv6_number == null || s.pool != null]) ||
+      anytrue([for s in var.subnets : s.role == "isolated"]) && (
+        var.interface_endpoints == null ? true : length(setsubtract(["ec2", "autoscaling"], var.interface_endpoints)) == 0
+      )
+    )
+    error_message = join("", [
+      "nat: want single or per-zone, not none, for private subnets that may have servers: those call EC2 and Auto Scaling, which ",
+      "answer by IPv4 only. pool says that a subnet is for instances, which don't: ",
+      join(", ", [for n, s in var.subnets : n if s.role == "private" && s.cidr != null && s.pool == null]),
+    ])
   }
 }
 

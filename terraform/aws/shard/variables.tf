@@ -58,8 +58,8 @@ variable "subnet" {
   nullable    = false
 
   validation {
-    condition     = can(cidrhost(var.subnet.cidr, 0))
-    error_message = "subnet.cidr: want an IPv4 range, such as 10.0.0.0/24"
+    condition     = try(!strcontains(var.subnet.cidr, ":") && cidrsubnet(var.subnet.cidr, 0, 0) == var.subnet.cidr, false)
+    error_message = "subnet.cidr: want an IPv4 range by its first address, such as 10.0.0.0/24, not ${var.subnet.cidr}"
   }
 }
 

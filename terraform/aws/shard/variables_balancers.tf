@@ -39,4 +39,48 @@ variable "load_balancers" {
     ]))
     error_message = "load_balancers: port, target_port, health_port: want 1 to 65535"
   }
+  validation {
+    condition = alltrue([
+      for n in keys(var.load_balancers) : can(regex("^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", n)) && length(n) <= 64
+    ])
+    error_message = join("", [
+      "load_balancers: want names of letters, digits and inner dots, hyphens and underscores, at most 64: ",
+      join(", ", keys(var.load_balancers)),
+    ])
+  }
+  validation {
+    condition = alltrue([
+      for lb in var.load_balancers : lb.target_group_arns == null || try(
+        length(lb.target_group_arns) > 0 && alltrue([for arn in lb.target_group_arns : startswith(arn, "arn:")]), false
+      )
+    ])
+    error_message = "load_balancers: target_group_arns: want at least one, and ARNs (arn:aws:elasticloadbalancing:...)"
+  }
+  validation {
+    condition     = alltrue([for lb in var.load_balancers : lb.port == null || length(lb.cidrs) > 0])
+    error_message = "load_balancers: cidrs: want at least one range beside port, such as 10.0.0.0/8: nobody could reach it otherwise"
+  }
+  validation {
+    condition = alltrue(flatten([for lb in var.load_balancers : [for c in lb.cidrs : try(cidrsubnet(c, 0, 0) == c, false)]]))
+    error_message = join("", [
+      "load_balancers: cidrs: want ranges by their first address, such as 10.0.0.0/8 or 2001:db8::/32, not ",
+      join(", ", flatten([for lb in var.load_balancers : lb.cidrs])),
+    ])
+  }
+  validation {
+    condition = alltrue([for lb in var.load_balancers : lb.health_path == null || try(startswith(lb.health_path, "/"), false)])
+    error_message = join("", [
+      "load_balancers: health_path: want one that begins with /, such as /healthz, not ",
+      join(", ", [for n, lb in var.load_balancers : "${lb.health_path} (${n})" if lb.health_path != null]),
+    ])
+  }
+  validation {
+    condition = alltrue([
+      for lb in var.load_balancers : lb.drain_seconds >= 0 && lb.drain_seconds <= 3600 && floor(lb.drain_seconds) == lb.drain_seconds
+    ])
+    error_message = join("", [
+      "load_balancers: drain_seconds: want a whole number from 0 to 3600, not ",
+      join(", ", [for n, lb in var.load_balancers : "${lb.drain_seconds} (${n})"]),
+    ])
+  }
 }

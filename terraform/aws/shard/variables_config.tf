@@ -9,6 +9,16 @@ variable "subnet_pools" {
     condition     = length(var.subnet_pools) > 0 && alltrue([for subnets in var.subnet_pools : length(subnets) > 0])
     error_message = "subnet_pools: want at least one pool, and in each at least one subnet"
   }
+  validation {
+    condition = alltrue([for n in keys(var.subnet_pools) : can(regex("^[a-z0-9]+(-[a-z0-9]+)*$", n)) && length(n) <= 32])
+    error_message = join("", [
+      "subnet_pools: want names of lowercase letters, digits and single inner hyphens, at most 32: ", join(", ", keys(var.subnet_pools)),
+    ])
+  }
+  validation {
+    condition     = length(distinct(flatten(values(var.subnet_pools)))) == length(flatten(values(var.subnet_pools)))
+    error_message = "subnet_pools: want each subnet once, in one of the pools: ${join(", ", flatten(values(var.subnet_pools)))}"
+  }
 }
 
 variable "dynamic_subnet_pools" {
@@ -51,6 +61,15 @@ variable "images" {
     condition     = alltrue([for i in var.images : length(i.filters) > 0 || i.fallback != null])
     error_message = "images: want filters or a fallback"
   }
+  validation {
+    condition = alltrue([
+      for n in keys(var.images) : can(regex("^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", n)) && length(n) <= 64
+    ])
+    error_message = join("", [
+      "images: want names of letters, digits and inner dots, hyphens and underscores, at most 64: ",
+      join(", ", keys(var.images)),
+    ])
+  }
 }
 
 variable "certificates" {
@@ -70,6 +89,15 @@ variable "certificates" {
   validation {
     condition     = alltrue([for c in var.certificates : contains(["server", "client", "peer"], c.kind)])
     error_message = "certificates: kind: want server, client or peer"
+  }
+  validation {
+    condition = alltrue([
+      for n in keys(var.certificates) : can(regex("^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", n)) && length(n) <= 64
+    ])
+    error_message = join("", [
+      "certificates: want names of letters, digits and inner dots, hyphens and underscores, at most 64: ",
+      join(", ", keys(var.certificates)),
+    ])
   }
 }
 
@@ -128,7 +156,7 @@ variable "settings" {
         values(coalesce(var.settings.expiry, {})),
         values(coalesce(var.settings.on_demand, {})),
         [try(var.settings.health.report_interval, null), try(var.settings.health.shutdown_grace, null)],
-      ) : d == null || d == "" || can(regex("^([0-9]+(\\.[0-9]+)?(d|h|m|s|ms|us|ns))+$", d))
+      ) : d == null || d == "" || can(regex("^[0-9]+d$|^([0-9]+d)?([0-9]+(\\.[0-9]+)?(h|m|s|ms|us|ns))+$", d))
     ])
     error_message = "settings: want durations such as 500ms, 90s, 1h30m or 30d"
   }

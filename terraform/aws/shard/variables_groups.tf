@@ -44,6 +44,36 @@ variable "templates" {
     error_message = "templates: arch: want amd64 or arm64"
   }
   validation {
+    condition = alltrue([
+      for n in keys(var.templates) : can(regex("^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", n)) && length(n) <= 64
+    ])
+    error_message = join("", [
+      "templates: want names of letters, digits and inner dots, hyphens and underscores, at most 64: ",
+      join(", ", keys(var.templates)),
+    ])
+  }
+  validation {
+    condition = alltrue([
+      for t in var.templates : t.size == null || try(t.size >= 0 && t.size <= 10000 && floor(t.size) == t.size, false)
+    ])
+    error_message = join("", [
+      "templates: size: want a whole number from 0 to 10000, not ",
+      join(", ", [for n, t in var.templates : "${t.size} (${n})" if t.size != null]),
+    ])
+  }
+  # Of what AWS calls its types: Graviton has a g behind the generation, and a1 was the first of it.
+  validation {
+    condition = alltrue([
+      for t in var.templates : t.instance_type == null || try(
+        (t.arch == "arm64") == can(regex("^(a1|[a-z]+[0-9]+g[a-z]*|p[0-9]+e-gb[0-9]+)\\.", t.instance_type)), false
+      )
+    ])
+    error_message = join("", [
+      "templates: instance_type: want one of the template's arch. Those with a g behind the generation, such as t4g and m7g, are arm64, ",
+      "and others amd64: ", join(", ", [for n, t in var.templates : "${t.instance_type} for ${t.arch} (${n})" if t.instance_type != null]),
+    ])
+  }
+  validation {
     condition     = alltrue([for t in var.templates : t.ami_id == null || t.image == null])
     error_message = "templates: want ami_id or image, not both"
   }
@@ -89,6 +119,49 @@ variable "groups" {
   default     = {}
   nullable    = false
 
+  # config_json may take the place of the tenants.
+  validation {
+    condition = alltrue([
+      for t in keys(var.groups) : contains(concat(["default"], tolist(var.tenants), try(keys(jsondecode(var.config_json).tenants), [])), t)
+    ])
+    error_message = "groups: want default or a name in tenants (${join(", ", var.tenants)}) as tenant: ${join(", ", keys(var.groups))}"
+  }
+  validation {
+    condition = alltrue(flatten([
+      for groups in var.groups : [for n in keys(groups) : can(regex("^[a-z0-9]+(-[a-z0-9]+)*$", n)) && length(n) <= 32]
+    ]))
+    error_message = join("", [
+      "groups: want names of lowercase letters, digits and single inner hyphens, at most 32: ",
+      join(", ", flatten([for groups in var.groups : keys(groups)])),
+    ])
+  }
+  validation {
+    condition = alltrue(flatten([
+      for groups in var.groups : [
+        for g in groups : g.size == null || try(g.size >= 0 && g.size <= 10000 && floor(g.size) == g.size, false)
+      ]
+    ]))
+    error_message = join("", [
+      "groups: size: want a whole number from 0 to 10000, not ",
+      join(", ", flatten([for groups in var.groups : [for n, g in groups : "${g.size} (${n})" if g.size != null]])),
+    ])
+  }
+  validation {
+    condition = alltrue(flatten([
+      for groups in var.groups : [
+        for g in groups : g.drain_timeout == null || try(
+          can(regex("^[0-9]+d$|^([0-9]+d)?([0-9]+(\\.[0-9]+)?(h|m|s|ms|us|ns))+$", g.drain_timeout)) && sum([
+            for part in regexall("([0-9.]+)(ms|us|ns|d|h|m|s)", g.drain_timeout) :
+            part[0] * { d = 86400, h = 3600, m = 60, s = 1, ms = 0.001, us = 0.000001, ns = 0.000000001 }[part[1]]
+          ]) <= 86400, false
+        )
+      ]
+    ]))
+    error_message = join("", [
+      "groups: drain_timeout: want a duration from 0s to 24h, such as 90s or 1h30m, not ",
+      join(", ", flatten([for groups in var.groups : [for n, g in groups : "${g.drain_timeout} (${n})" if g.drain_timeout != null]])),
+    ])
+  }
   validation {
     condition     = alltrue(flatten([for groups in var.groups : [for g in groups : contains(keys(var.templates), g.template)]]))
     error_message = "groups: template: want a name in templates"
@@ -100,6 +173,21 @@ variable "groups" {
       ]
     ]))
     error_message = "groups: instance_type: required where the template has none"
+  }
+  validation {
+    condition = alltrue(flatten([
+      for groups in var.groups : [
+        for g in groups : g.instance_type == null || try(
+          (var.templates[g.template].arch == "arm64") ==
+          can(regex("^(a1|[a-z]+[0-9]+g[a-z]*|p[0-9]+e-gb[0-9]+)\\.", g.instance_type)), true
+        )
+      ]
+    ]))
+    error_message = join("", [
+      "groups: instance_type: want one of the template's arch. Those with a g behind the generation, such as t4g and m7g, are arm64, ",
+      "and others amd64: ",
+      join(", ", flatten([for groups in var.groups : [for n, g in groups : "${g.instance_type} (${n})" if g.instance_type != null]])),
+    ])
   }
   validation {
     condition = alltrue(flatten([

@@ -37,24 +37,54 @@ variable "leader" {
     error_message = "leader: ipv4_address wants ipv4 = true beside it, and ipv6_address ipv6 = true"
   }
   validation {
-    condition     = var.leader.ipv4_address == null || can(cidrhost("${var.leader.ipv4_address}/32", 0))
-    error_message = "leader.ipv4_address: want an IPv4 address of the subnet, such as 10.0.0.10"
-  }
-  validation {
-    condition     = var.leader.ipv6_address == null || can(cidrhost("${var.leader.ipv6_address}/128", 0))
-    error_message = "leader.ipv6_address: want an IPv6 address of the subnet, such as 2001:db8::10"
+    condition     = !var.leader.ipv6 || (var.subnet.ipv6_cidr == null ? false : var.subnet.ipv6_cidr != "")
+    error_message = "leader.ipv6: want false, not true: the subnet ${var.subnet.id} has no IPv6 range (subnet.ipv6_cidr)"
   }
   validation {
     condition = var.leader.ipv4_address == null || try(
-      cidrsubnet("${var.leader.ipv4_address}/${split("/", var.subnet.cidr)[1]}", 0, 0) == var.subnet.cidr, false
+      cidrhost("${var.leader.ipv4_address}/32", 0) == var.leader.ipv4_address, false
     )
-    error_message = "leader.ipv4_address: want an address of the subnet, ${var.subnet.cidr}"
+    error_message = "leader.ipv4_address: want an IPv4 address such as 10.0.0.10, not ${coalesce(var.leader.ipv4_address, "none")}"
   }
   validation {
     condition = var.leader.ipv6_address == null || try(
-      cidrsubnet("${var.leader.ipv6_address}/${split("/", var.subnet.ipv6_cidr)[1]}", 0, 0) == var.subnet.ipv6_cidr, false
+      cidrhost("${var.leader.ipv6_address}/128", 0) == var.leader.ipv6_address, false
     )
-    error_message = "leader.ipv6_address: want an address of the subnet's IPv6 range, ${coalesce(var.subnet.ipv6_cidr, "which it lacks")}"
+    error_message = join("", [
+      "leader.ipv6_address: want an IPv6 address in its shortest form, lowercase, such as 2001:db8::10, not ",
+      coalesce(var.leader.ipv6_address, "none"),
+    ])
+  }
+  # What is no address at all is told above.
+  validation {
+    condition = var.leader.ipv4_address == null || try(
+      cidrsubnet("${var.leader.ipv4_address}/${split("/", var.subnet.cidr)[1]}", 0, 0) == cidrsubnet(var.subnet.cidr, 0, 0), true
+    )
+    error_message = "leader.ipv4_address: want one of the subnet, ${var.subnet.cidr}, not ${coalesce(var.leader.ipv4_address, "none")}"
+  }
+  validation {
+    condition = var.leader.ipv6_address == null || try(
+      cidrsubnet("${var.leader.ipv6_address}/${split("/", var.subnet.ipv6_cidr)[1]}", 0, 0) == cidrsubnet(var.subnet.ipv6_cidr, 0, 0), true
+    )
+    error_message = join("", [
+      "leader.ipv6_address: want one of the subnet, ${coalesce(var.subnet.ipv6_cidr, "which has no range")}, not ",
+      coalesce(var.leader.ipv6_address, "none"),
+    ])
+  }
+  validation {
+    condition = !try(contains([for n in [0, 1, 2, 3, -1] : cidrhost(var.subnet.cidr, n)], var.leader.ipv4_address), false)
+    error_message = join("", [
+      "leader.ipv4_address: want none of those that AWS keeps in ${var.subnet.cidr}, the first four and the last, not ",
+      coalesce(var.leader.ipv4_address, "none"),
+    ])
+  }
+  validation {
+    condition = !try(contains([for n in [0, 1, 2, 3, -1] : cidrhost(var.subnet.ipv6_cidr, n)], var.leader.ipv6_address), false)
+    error_message = join("", [
+      "leader.ipv6_address: want none of those that AWS keeps in ${coalesce(var.subnet.ipv6_cidr, "the subnet")}, ",
+      "the first four and the last, not ",
+      coalesce(var.leader.ipv6_address, "none"),
+    ])
   }
   validation {
     condition = var.standbys == 0 || (

@@ -104,6 +104,14 @@ variable "vm" {
     condition     = can(regex("^[a-z0-9-]+\\.[a-z0-9-]+$", var.vm.instance_type))
     error_message = "vm.instance_type: want the name of one, such as t4g.nano"
   }
+  # Of what AWS calls its types: Graviton has a g behind the generation, and a1 was the first of it.
+  validation {
+    condition = (var.vm.arch == "arm64") == can(regex("^(a1|[a-z]+[0-9]+g[a-z]*|p[0-9]+e-gb[0-9]+)\\.", var.vm.instance_type))
+    error_message = join("", [
+      "vm.instance_type: want one of vm.arch, ${var.vm.arch}, not ${var.vm.instance_type}. Those with a g behind the generation, such as ",
+      "t4g and m7g, are arm64, and others amd64, such as t3",
+    ])
+  }
   validation {
     condition     = var.vm.volume_gb >= 2 && var.vm.volume_gb <= 16384
     error_message = "vm.volume_gb: want 2 to 16384"

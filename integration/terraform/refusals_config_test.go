@@ -1,0 +1,115 @@
+//go:build integration
+
+package terraform_test
+
+import (
+	"maps"
+	"strings"
+)
+
+// configRefusals are of what a server would refuse of the config, once everything is there.
+func configRefusals() []refusal {
+	group := func(tenant, name string, more inputs) inputs {
+		return inputs{"groups": inputs{tenant: inputs{name: with(inputs{"template": "web"}, more)}}}
+	}
+	web := func(name string, more inputs) inputs {
+		return inputs{"groups": inputs{}, "templates": inputs{name: with(inputs{"kind": "web"}, more)}}
+	}
+	drain := func(timeout string) inputs { return group("default", "web", inputs{"drain_timeout": timeout}) }
+	pools := func(more inputs) inputs {
+		return inputs{"subnet_pools": with(inputs{"workers": []string{"subnet-0b1b2c3d"}}, more)}
+	}
+	long := strings.Repeat("x", 65)
+	return []refusal{
+		{"a tenant that there is not", group("acme", "web", nil), "groups: want default or a name in tenants () as tenant: acme"},
+		{"a tenant that config_json declares", with(group("acme", "web", nil), inputs{"config_json": `{"tenants": {"acme": {}}}`}), ""},
+		{"a group with a capital", group("default", "Web", nil), "groups: want names of lowercase letters, digits and single inner hyphens"},
+		{"a group of 33 letters", group("default", long[:33], nil), "at most 32: " + long[:33]},
+		{"a size below 0", group("default", "web", inputs{"size": -1}), "groups: size: want a whole number from 0 to 10000, not -1 (web)"},
+		{"a size that is too large", group("default", "web", inputs{"size": 10001}), "not 10001 (web)"},
+		{"half an instance", group("default", "web", inputs{"size": 1.5}), "not 1.5 (web)"},
+		{"the largest size", group("default", "web", inputs{"size": 10000}), ""},
+		{"a drain without a unit", drain("90"), "groups: drain_timeout: want a duration from 0s to 24h, such as 90s or 1h30m, not 90 (web)"},
+		{"a drain with days behind", drain("1h1d"), "not 1h1d (web)"},
+		{"a drain of more than a day", drain("1d1ms"), "not 1d1ms (web)"},
+		{"a drain of a day", drain("23h59m60s"), ""},
+		{"no drain", drain("0s"), ""},
+		{"a template with a space", web("my web", nil), "templates: want names of letters, digits and inner dots"},
+		{"a template of 65 letters", web(long, nil), "at most 64: " + long},
+		{"a template of 64 characters", web(long[:62]+".y", nil), ""},
+		{"a template's size that is too large", web("web", inputs{"size": 10001}), "templates: size: want a whole number from 0 to 10000"},
+		{"a pool with an underscore", pools(inputs{"my_pool": []string{"subnet-0c1b2c3d"}}), "subnet_pools: want names of lowercase letters"},
+		{"a subnet in two pools", pools(inputs{"others": []string{"subnet-0b1b2c3d"}}), "subnet_pools: want each subnet once"},
+		{"a subnet twice in a pool", pools(inputs{"workers": []string{"subnet-0b1b2c3d", "subnet-0b1b2c3d"}}), "want each subnet once"},
+		{"a load balancer with a space", inputs{"load_balancers": inputs{"my own": existing("arn:aws:x")}}, "load_balancers: want names of"},
+		{"an image with a slash", inputs{"images": inputs{"a/b": inputs{"fallback": "ami-1"}}}, "images: want names of letters"},
+		{"a certificate with a slash", inputs{"certificates": inputs{"a/b": inputs{"kind": "server", "cn": "a"}}}, "certificates: want names of"},
+		{"an age with days behind", inputs{"settings": inputs{"expiry": inputs{"eligible_age": "12h1d"}}}, "settings: want durations"},
+	}
+}
+
+// machineRefusals are of machines that an image for another architecture would never boot on.
+func machineRefusals() []refusal {
+	vm := func(arch, name string) inputs { return inputs{"vm": inputs{"arch": arch, "instance_type": name}} }
+	template := func(arch, name string) inputs {
+		return inputs{
+			"groups": inputs{}, "agent": inputs{"packages": inputs{"arm64": pack(), "amd64": pack()}},
+			"templates": inputs{"web": inputs{"kind": "web", "arch": arch, "instance_type": name}},
+		}
+	}
+	group := func(name string) inputs {
+		return inputs{"groups": inputs{"default": inputs{"web": inputs{"template": "web", "instance_type": name}}}}
+	}
+	return []refusal{
+		{"a server of amd64 for arm64", vm("arm64", "t3.nano"), "vm.instance_type: want one of vm.arch, arm64, not t3.nano"},
+		{"a server of arm64 for amd64", vm("amd64", "t4g.nano"), "vm.instance_type: want one of vm.arch, amd64, not t4g.nano"},
+		{"a template of amd64 for arm64", template("arm64", "g5.xlarge"), "templates: instance_type: want one of the template's arch"},
+		{"a template of arm64 for amd64", template("amd64", "m7gd.large"), "m7gd.large for amd64 (web)"},
+		{"a group of another architecture than its template", group("c7i.large"), "groups: instance_type: want one of the template's arch"},
+		{"a group of its template's architecture", group("c7gn.large"), ""},
+		{"types by their architecture", types(), ""},
+	}
+}
+
+// types are instance types, each in a template of its architecture.
+func types() inputs {
+	templates := inputs{}
+	for arch, names := range map[string]string{
+		"arm64": "a1.medium x2gd.medium im4gn.large is4gen.medium g5g.xlarge hpc7g.4xlarge r8gb.large p6e-gb200.36xlarge",
+		"amd64": "g4dn.xlarge g6e.xlarge m7i-flex.large u7i-12tb.224xlarge t3a.nano c7a.large i7ie.large",
+	} {
+		for name := range strings.FieldsSeq(names) {
+			templates[name] = inputs{"kind": "web", "arch": arch, "instance_type": name}
+		}
+	}
+	return inputs{
+		"groups": inputs{}, "agent": inputs{"packages": inputs{"arm64": pack(), "amd64": pack()}}, "templates": templates,
+	}
+}
+
+func pack() inputs { return inputs{"url": url, "sha256": sha256} }
+
+// existing is a load balancer by its target groups.
+func existing(arns ...string) inputs {
+	return inputs{"target_group_arns": append([]string{}, arns...)}
+}
+
+// balancerRefusals are of load balancers that AWS refuses, or that nobody reaches.
+func balancerRefusals() []refusal {
+	made := inputs{"port": 443, "subnet_ids": []string{"subnet-0a1b2c3d"}, "cidrs": []string{"10.0.0.0/8"}}
+	www := func(more inputs) inputs { return inputs{"load_balancers": inputs{"www": with(made, more)}} }
+	closed := maps.Clone(made)
+	delete(closed, "cidrs")
+	return []refusal{
+		{"a load balancer for nobody", inputs{"load_balancers": inputs{"www": closed}}, "cidrs: want at least one range beside port"},
+		{"a range that is a name", www(inputs{"cidrs": []string{"everybody"}}), "load_balancers: cidrs: want ranges by their first address"},
+		{"a range by another address of it", www(inputs{"cidrs": []string{"10.1.0.0/8"}}), "2001:db8::/32, not 10.1.0.0/8"},
+		{"ranges of both families", www(inputs{"cidrs": []string{"0.0.0.0/0", "::/0"}}), ""},
+		{"a path without a slash", www(inputs{"health_path": "healthz"}), "health_path: want one that begins with /"},
+		{"a path", www(inputs{"health_path": "/healthz"}), ""},
+		{"a drain of more than an hour", www(inputs{"drain_seconds": 3601}), "drain_seconds: want a whole number from 0 to 3600, not 3601 (www)"},
+		{"a drain below 0", www(inputs{"drain_seconds": -1}), "not -1 (www)"},
+		{"no target group", inputs{"load_balancers": inputs{"own": existing()}}, "load_balancers: target_group_arns: want at least one"},
+		{"a target group by its name", inputs{"load_balancers": inputs{"own": existing("own")}}, "and ARNs"},
+	}
+}

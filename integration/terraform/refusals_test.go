@@ -1,0 +1,141 @@
+//go:build integration
+
+package terraform_test
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// refusal is a mistake that a plan has to find, before anything is made.
+type refusal struct {
+	what   string
+	inputs inputs // the mistake, over those of a fixture
+	want   string // what the only error says; empty where there is none
+}
+
+// TestRefusals: each mistake is found by one check, which says what is wrong and what would be
+// right. So a check that is taken away is missed here.
+func TestRefusals(t *testing.T) {
+	offline(t)
+	for name, all := range map[string][]refusal{
+		"network": networkRefusals(),
+		"shard":   slices.Concat(leaderRefusals(), configRefusals(), machineRefusals(), balancerRefusals()),
+	} {
+		few := map[string]inputs{"network": publicVPC(), "shard": shard(nil).modules["shard"]}[name]
+		for _, one := range all {
+			t.Run(one.what, func(t *testing.T) {
+				t.Parallel()
+				said := here.programs[0].refused(t, fixture{map[string]inputs{name: with(few, one.inputs)}})
+				switch {
+				case one.want == "" && len(said) > 0:
+					t.Errorf("it is refused:\n%s", strings.Join(said, "\n"))
+				case one.want == "":
+				case len(said) != 1:
+					t.Errorf("there are %d errors, want one with %q:\n%s", len(said), one.want, strings.Join(said, "\n"))
+				case !strings.Contains(said[0], one.want):
+					t.Errorf("it says %q, want %q in it", said[0], one.want)
+				}
+			})
+		}
+	}
+}
+
+// refused are the errors of a plan.
+func (p program) refused(t *testing.T, of fixture) []string {
+	t.Helper()
+	folder := root(t, here.copied(t), of)
+	p.must(t, folder, "get")
+	out, err := p.run(t, folder, "plan", "-json")
+	var said []string
+	for line := range strings.Lines(out) {
+		var one struct {
+			Diagnostic *struct{ Severity, Summary, Detail string }
+		}
+		if json.Unmarshal([]byte(line), &one) == nil && one.Diagnostic != nil && one.Diagnostic.Severity == "error" {
+			said = append(said, one.Diagnostic.Summary+": "+one.Diagnostic.Detail)
+		}
+	}
+	if (err == nil) != (len(said) == 0) {
+		t.Fatalf("%v, but the errors are %q", err, said)
+	}
+	return said
+}
+
+// planned are the public subnet "servers" of a VPC and others beside it.
+func planned(others inputs) inputs {
+	return inputs{"subnets": with(publicVPC()["subnets"].(inputs), others)}
+}
+
+// networkRefusals are of ranges that AWS, or another subnet, would not have, and of no way out.
+func networkRefusals() []refusal {
+	beside := func(cidr string) inputs { return planned(inputs{"other": subnet("public", "a", cidr, nil, nil)}) }
+	vpc := func(cidr string) inputs {
+		return inputs{"vpc": inputs{"cidr": cidr}, "subnets": inputs{"a": subnet("isolated", "a", cidr, nil, nil)}}
+	}
+	numbered := func(numbers ...any) inputs {
+		subnets := inputs{}
+		for n, number := range numbers {
+			subnets[string(rune('a'+n))] = subnet("public", "a", "10.0."+string(rune('1'+n))+".0/24", number, nil)
+		}
+		return inputs{"vpc": inputs{"cidr": "10.0.0.0/16", "ipv6": true}, "subnets": subnets}
+	}
+	dual := func(pool any, more inputs) inputs {
+		return inputs{
+			"vpc": inputs{"cidr": "10.0.0.0/16", "ipv6": true}, "nat": "none",
+			"subnets": with(inputs{"machines": subnet("private", "a", "10.0.1.0/24", 1, pool)}, more),
+		}
+	}
+	isolated := inputs{"isolated": subnet("isolated", "a", "10.0.2.0/24", nil, nil)}
+	return []refusal{
+		{"a VPC of IPv6", inputs{"vpc": inputs{"cidr": "2001:db8::/64"}}, "vpc.cidr: want an IPv4 range by its first address, /16 to /28"},
+		{"a VPC by another address of it", inputs{"vpc": inputs{"cidr": "10.0.0.1/16"}}, "such as 10.0.0.0/16, not 10.0.0.1/16"},
+		{"a VPC that is too large", inputs{"vpc": inputs{"cidr": "10.0.0.0/15"}}, "not 10.0.0.0/15"},
+		{"the smallest VPC", vpc("10.0.0.0/28"), ""},
+		{"a subnet by another address of it", beside("10.0.1.1/24"), "subnets: cidr: want IPv4 ranges by their first address"},
+		{"a subnet of IPv6", beside("2001:db8::/64"), "2001:db8::/64 (other)"},
+		{"a subnet that is too small", beside("10.0.1.0/29"), "10.0.1.0/29 (other)"},
+		{"a subnet of another VPC", beside("10.1.0.0/24"), "want ranges within the VPC's, 10.0.0.0/16, not 10.1.0.0/24 (other)"},
+		{"a subnet in a subnet", beside("10.0.0.128/25"), "want ranges of which no two overlap, not 10.0.0.128/25 (other), 10.0.0.0/24"},
+		{"one range for two subnets", beside("10.0.0.0/24"), "want ranges of which no two overlap"},
+		{"a subnet beside a subnet", beside("10.0.1.0/24"), ""},
+		{"half a number of IPv6", numbered(1.5), "ipv6_number: want a whole number from 0 to 255, and that for new subnets only, not 1.5 (a)"},
+		{"a number of IPv6 that is too large", numbered(256), "not 256 (a)"},
+		{"one number of IPv6 for two subnets", numbered(7, 7), "ipv6_number: want another one for each subnet, not 7 (a), 7 (b)"},
+		{"private servers with IPv6 alone", dual(nil, nil), "nat: want single or per-zone, not none, for private subnets that may have servers"},
+		{"private instances with IPv6 alone", dual("workers", nil), ""},
+		{"private servers that reach AWS through endpoints", dual(nil, isolated), ""},
+		{"and through those of others", with(dual(nil, isolated), inputs{"interface_endpoints": []string{"ec2", "ssm"}}), "by IPv4 only"},
+	}
+}
+
+// leaderRefusals are of addresses that the leader can't have.
+func leaderRefusals() []refusal {
+	v4 := func(address string) inputs { return inputs{"leader": inputs{"ipv4_address": address}} }
+	v6 := func(address string) inputs { return inputs{"leader": inputs{"ipv6": true, "ipv6_address": address}} }
+	without := maps.Clone(shard(nil).modules["shard"]["subnet"].(inputs))
+	delete(without, "ipv6_cidr")
+	six := inputs{"ipv6": true}
+	return []refusal{
+		{"the address of the VPC's router", v4("10.0.0.1"), "leader.ipv4_address: want none of those that AWS keeps in 10.0.0.0/24"},
+		{"the last one that AWS keeps", v4("10.0.0.3"), "not 10.0.0.3"},
+		{"the first one that AWS does not keep", v4("10.0.0.4"), ""},
+		{"the last address of the subnet", v4("10.0.0.255"), "the first four and the last, not 10.0.0.255"},
+		{"an address with zeros in front", v4("10.0.0.010"), "leader.ipv4_address: want an IPv4 address such as 10.0.0.10, not 10.0.0.010"},
+		{"no address", v4("ten"), "not ten"},
+		{"an address of another subnet", v4("10.0.1.10"), "leader.ipv4_address: want one of the subnet, 10.0.0.0/24, not 10.0.1.10"},
+		{"an IPv6 address that AWS keeps", v6("2001:db8::3"), "leader.ipv6_address: want none of those that AWS keeps in 2001:db8::/64"},
+		{"the last IPv6 address", v6("2001:db8::ffff:ffff:ffff:ffff"), "the first four and the last"},
+		{"an IPv6 address in capitals", v6("2001:DB8::10"), "want an IPv6 address in its shortest form"},
+		{"an IPv6 address with zeros", v6("2001:db8:0:0::10"), "not 2001:db8:0:0::10"},
+		{"an IPv6 address of another subnet", v6("2001:db8:1::10"), "leader.ipv6_address: want one of the subnet, 2001:db8::/64"},
+		{"an IPv6 address", v6("2001:db8::10"), ""},
+		{"IPv6 in a subnet without it", inputs{"subnet": without, "leader": six}, "leader.ipv6: want false, not true: the subnet subnet-0a"},
+		{"IPv6 in a subnet with an empty range", inputs{"subnet": with(without, inputs{"ipv6_cidr": ""}), "leader": six}, "has no IPv6 range"},
+		{"a subnet by another address of it", inputs{"subnet": with(without, inputs{"cidr": "10.0.0.1/24"})},
+			"subnet.cidr: want an IPv4 range by its first address"},
+	}
+}
