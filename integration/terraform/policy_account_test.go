@@ -18,6 +18,16 @@ func accountPolicies() []policy {
 		{"each role has an instance profile of its own", "account", twoProfiles, []mutation{
 			{"account/main.tf", "role = aws_iam_role.role[each.key].name", `role = aws_iam_role.role["server"].name`},
 		}},
+		{"rights can be added to each role by its name", "account", func(m made) error {
+			outputs, _ := m.Outputs["account"].Value.(map[string]any)
+			if outputs["server_role_name"] != "nstance-example-server" || outputs["agent_role_name"] != "nstance-example-agent" {
+				return fmt.Errorf("they are %v and %v", outputs["server_role_name"], outputs["agent_role_name"])
+			}
+			return nil
+		}, []mutation{
+			{"account/outputs.tf", `aws_iam_role.role["server"].name`, `aws_iam_role.role["server"].arn`},
+			{"account/outputs.tf", `aws_iam_role.role["agent"].name`, `aws_iam_role.role["server"].name`},
+		}},
 		{"a role may do what is named, and only read what is anybody's", "account", leastPrivilege, []mutation{
 			{"account/policies/server.json", `"ec2:DescribeSubnets"`, `"ec2:*"`},
 			{"account/policies/server.json", `"ec2:DescribeSubnets"`, `"ec2:DeleteSubnet"`},

@@ -25,6 +25,14 @@ func bootPolicies() []policy {
 		}, []mutation{
 			{"shard/templates/server.sh.tftpl", "/cache ${image} --cache-dir", `/cache ${split("@", image)[0]} --cache-dir`},
 		}},
+		{"what a server says is in the console", "shard", func(m made) error {
+			return errors.Join(says(m, "for unit in nstance-server nstance-asg; do\n"),
+				says(m, `StandardOutput=journal+console\nStandardError=journal+console\n`),
+				says(m, "console.conf\"\ndone\nsystemctl daemon-reload\n"))
+		}, []mutation{
+			{"shard/templates/server.sh.tftpl", `StandardOutput=journal+console\n`, ""},
+			{"shard/templates/server.sh.tftpl", "for unit in nstance-server nstance-asg; do", "for unit in nstance-server; do"},
+		}},
 		{"the server knows its shard, its bucket and its region", "shard", func(m made) error {
 			return says(m, "NSTANCE_SHARD=eu-central-1a\nNSTANCE_STORAGE_BUCKET=nstance-example\nAWS_REGION=eu-central-1\n")
 		}, []mutation{{"shard/server.tf", "bucket         = var.cluster.bucket", "bucket = var.cluster.id"}}},

@@ -36,6 +36,15 @@ func networkPolicies() []policy {
 			{"network/main.tf", `each.value.role == "public"`, `each.value.role != "isolated"`},
 			{"network/main.tf", "assign_ipv6_address_on_creation = each.value.ipv6_number != null", ""},
 		}},
+		{"a subnet without IPv6 is put out as one", "public", func(m made) error {
+			outputs, _ := m.Outputs["network"].Value.(map[string]any)
+			subnets, _ := outputs["subnets"].(map[string]any)
+			one, _ := subnets["servers"].(map[string]any)
+			if cidr, has := one["ipv6_cidr"]; !has || cidr != nil {
+				return fmt.Errorf("its range is %v", cidr)
+			}
+			return nil
+		}, []mutation{{"network/main.tf", "s.ipv6_number == null ? null : aws_subnet", "s.ipv6_number == null ? \"\" : aws_subnet"}}},
 		{"a public subnet goes out through the internet gateway", "new VPC", routed("public", "gateway_id", "igw-"), []mutation{
 			{"network/routes.tf", "destination_cidr_block = \"0.0.0.0/0\"\n  gateway_id             = local.gateway_id",
 				"destination_cidr_block = \"10.9.0.0/16\"\n  gateway_id             = local.gateway_id"},

@@ -70,16 +70,17 @@ func groupPolicies() []policy {
 			"instance_refresh.0.strategy": "Rolling", "instance_refresh.0.preferences.0.min_healthy_percentage": "100",
 			"instance_refresh.0.preferences.0.max_healthy_percentage": "200",
 		}), []mutation{{"shard/asg.tf", "preferences {\n      min_healthy_percentage = 100", "preferences {\n      min_healthy_percentage = 0"}}},
-		{"a server counts once it is fit to lead", "shard", hooked, []mutation{
+		{"a server counts once it is fit to lead", "shard", hooked("600"), []mutation{
 			{"shard/asg.tf", `default_result       = "ABANDON"`, `default_result = "CONTINUE"`},
 			{"shard/asg.tf", `autoscaling:EC2_INSTANCE_LAUNCHING`, `autoscaling:EC2_INSTANCE_TERMINATING`},
 			{"shard/asg.tf", "name                 = local.hook", `name = "other"`},
-			{"shard/asg.tf", "heartbeat_timeout    = var.vm.boot_timeout_seconds", "heartbeat_timeout = 60"},
+			{"shard/asg.tf", "heartbeat_timeout    = local.boot_timeout_seconds", "heartbeat_timeout = 60"},
 			{"shard/templates/server.sh.tftpl", "NSTANCE_ASG_HOOK=${hook}", "NSTANCE_ASG_HOOK=other"},
 			{"shard/templates/server.sh.tftpl", "NSTANCE_ASG=${group}", ""},
 			{"shard/templates/server.sh.tftpl", "enable --now nstance-server.service nstance-asg.service", "enable --now nstance-server.service"},
 		}},
-		{"nstance-asg has the same of a container", "images", hooked, []mutation{
+		{"nstance-asg has the same of a container, which takes longer to be there", "images", hooked("1200"), []mutation{
+			{"shard/asg.tf", "local.containers ? 1200 : 600", "600"},
 			{"shard/templates/server.sh.tftpl", "  --asg=${group} --hook=${hook} --health-url=", "  --asg=${group} --hook=${group} --health-url="},
 			{"shard/templates/server.sh.tftpl", ":/state ${asg_image} \\", ":/state ${image} \\"},
 		}},
@@ -129,22 +130,25 @@ func newestImage(m made) error {
 	return nil
 }
 
-// hooked: the group has a hook, and whoever completes it knows both by name.
-func hooked(m made) error {
-	one, err := m.one("aws_autoscaling_group")
-	if err != nil {
-		return err
+// hooked: the group has a hook, which waits as long as a boot may take, and whoever completes it
+// knows both by name.
+func hooked(seconds string) func(made) error {
+	return func(m made) error {
+		one, err := m.one("aws_autoscaling_group")
+		if err != nil {
+			return err
+		}
+		const hook = "initial_lifecycle_hook.0."
+		err = one.want(map[string]string{
+			hook + "lifecycle_transition": "autoscaling:EC2_INSTANCE_LAUNCHING", hook + "default_result": "ABANDON",
+			hook + "heartbeat_timeout": seconds,
+		})
+		told := "\nNSTANCE_ASG=" + one.text("name") + "\nNSTANCE_ASG_HOOK=" + one.text(hook+"name") + "\n"
+		if data, _ := userData(m); strings.Contains(data, "docker run") {
+			told = "nstance-asg" + digest + " \\\n  --asg=" + one.text("name") + " --hook=" + one.text(hook+"name") + " "
+		}
+		return errors.Join(err, says(m, told), says(m, "systemctl enable --now nstance-server.service nstance-asg.service\n"))
 	}
-	const hook = "initial_lifecycle_hook.0."
-	err = one.want(map[string]string{
-		hook + "lifecycle_transition": "autoscaling:EC2_INSTANCE_LAUNCHING", hook + "default_result": "ABANDON",
-		hook + "heartbeat_timeout": "600",
-	})
-	told := "\nNSTANCE_ASG=" + one.text("name") + "\nNSTANCE_ASG_HOOK=" + one.text(hook+"name") + "\n"
-	if data, _ := userData(m); strings.Contains(data, "docker run") {
-		told = "nstance-asg" + digest + " \\\n  --asg=" + one.text("name") + " --hook=" + one.text(hook+"name") + " "
-	}
-	return errors.Join(err, says(m, told), says(m, "systemctl enable --now nstance-server.service nstance-asg.service\n"))
 }
 
 // remembers: a start of the server starts nstance-asg, too, and its user has to be able to

@@ -3,6 +3,11 @@ output "server_role_arn" {
   value       = aws_iam_role.role["server"].arn
 }
 
+output "server_role_name" {
+  description = "Name of the servers' role. What people need to get onto a server, such as AmazonSSMManagedInstanceCore, is added to it."
+  value       = aws_iam_role.role["server"].name
+}
+
 output "agent_role_arn" {
   description = "ARN of the instances' role. What instances need of AWS for their own work is added to it."
   value       = aws_iam_role.role["agent"].arn

@@ -3,6 +3,9 @@
 locals {
   hook    = "${local.name}-ready"
   servers = 1 + var.standbys
+
+  # The smallest machines begin without CPU credits, and to install Docker takes them longer than to unpack an archive.
+  boot_timeout_seconds = coalesce(var.vm.boot_timeout_seconds, local.containers ? 1200 : 600)
 }
 
 resource "aws_autoscaling_group" "server" {
@@ -13,7 +16,7 @@ resource "aws_autoscaling_group" "server" {
   vpc_zone_identifier = [var.subnet.id]
 
   # Longer than a server may take, so that it is the group that says what is wrong.
-  wait_for_capacity_timeout = "${ceil(var.vm.boot_timeout_seconds / 60) + 5}m"
+  wait_for_capacity_timeout = "${ceil(local.boot_timeout_seconds / 60) + 5}m"
 
   launch_template {
     id = aws_launch_template.server.id
@@ -31,7 +34,7 @@ resource "aws_autoscaling_group" "server" {
     name                 = local.hook
     lifecycle_transition = "autoscaling:EC2_INSTANCE_LAUNCHING"
     default_result       = "ABANDON"
-    heartbeat_timeout    = var.vm.boot_timeout_seconds
+    heartbeat_timeout    = local.boot_timeout_seconds
   }
 
   # The next server is ready before the one before goes.

@@ -77,13 +77,13 @@ variable "vm" {
     volume_gb            = optional(number, 8)
     kms_key_arn          = optional(string)
     public_ip            = optional(bool)
-    boot_timeout_seconds = optional(number, 600)
+    boot_timeout_seconds = optional(number)
   })
   description = <<-EOT
     The servers' machines. `ami_parameter` is the public parameter with an image's id, that of Amazon Linux 2023 unless set; its newest
     image is taken at each apply, unless `ami_id` names one. It has to have cloud-init and systemd-networkd. `public_ip` null: as the
-    subnet says. `boot_timeout_seconds`: a server that is not ready by then is replaced. Without `kms_key_arn` volumes have EBS's own
-    key; the policy of a key of yours has to let Auto Scaling's service role use it.
+    subnet says. `boot_timeout_seconds`: a server that is not ready by then is replaced; 600 unless set, and 1200 with `server.image`.
+    Without `kms_key_arn` volumes have EBS's own key; the policy of a key of yours has to let Auto Scaling's service role use it.
   EOT
   default     = {}
   nullable    = false
@@ -117,7 +117,7 @@ variable "vm" {
     error_message = "vm.volume_gb: want 2 to 16384"
   }
   validation {
-    condition     = var.vm.boot_timeout_seconds >= 30 && var.vm.boot_timeout_seconds <= 7200
-    error_message = "vm.boot_timeout_seconds: want 30 to 7200"
+    condition     = var.vm.boot_timeout_seconds == null ? true : var.vm.boot_timeout_seconds >= 30 && var.vm.boot_timeout_seconds <= 7200
+    error_message = "vm.boot_timeout_seconds: want 30 to 7200, not ${coalesce(var.vm.boot_timeout_seconds, 0)}"
   }
 }
