@@ -43,6 +43,7 @@ type blockBody struct {
 	Tags      string      `hcl:"tags,optional"`
 	Sensitive []string    `hcl:"sensitive,optional"`
 	Changes   []string    `hcl:"changes,optional"`
+	ForceNew  []string    `hcl:"force_new,optional"`
 	Required  *section    `hcl:"required,block"`
 	Optional  *section    `hcl:"optional,block"`
 	Settled   *section    `hcl:"settled,block"`
@@ -58,7 +59,12 @@ func (b *blockBody) kind() (Kind, error) {
 	if err != nil {
 		return Kind{}, err
 	}
-	kind := Kind{Block: block, Changes: b.Changes, Tagged: b.Tags == "settled" || b.Tags == "computed"}
+	kind := Kind{Block: block, Changes: b.Changes, ForceNew: b.ForceNew, Tagged: b.Tags == "settled" || b.Tags == "computed"}
+	for _, name := range b.ForceNew {
+		if !block.Type().HasAttribute(name) {
+			return Kind{}, fmt.Errorf("force_new: there is no %s", name)
+		}
+	}
 	values, err := b.Values.sorted()
 	if err != nil {
 		return Kind{}, err

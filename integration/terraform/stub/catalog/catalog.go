@@ -13,6 +13,7 @@
 //	  write_only { password_wo = string }
 //	  sensitive = ["password_wo"]
 //	  changes   = ["revision"]          # computed, and another one after each update
+//	  force_new = ["name", "rule"]      # attributes and blocks whose change replaces the resource
 //	  values { id = "ex-${hex(17)}" }   # what is computed, in the order of evaluation
 //	  block "rule" {
 //	    nesting = "list"                # "list", "set" or "single"
@@ -79,9 +80,10 @@ type Value struct {
 // Kind is a type of resource, data source or ephemeral resource.
 type Kind struct {
 	Block
-	Values  []Value  // in the order of evaluation
-	Changes []string // unknown while an update is planned
-	Tagged  bool     // tags_all is made of tags
+	Values   []Value  // in the order of evaluation
+	Changes  []string // unknown while an update is planned
+	ForceNew []string // can't be changed: another one of it takes the place
+	Tagged   bool     // tags_all is made of tags
 }
 
 // Types are all types by name, and the provider's own configuration.

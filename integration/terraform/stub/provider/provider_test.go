@@ -266,3 +266,28 @@ func required(kind catalog.Kind) map[string]cty.Value {
 	}
 	return set
 }
+
+// TestReplace: a change that can't be made to what is there asks for another one, and no other
+// change does.
+func TestReplace(t *testing.T) {
+	c := newClient(t, "eu-west-1")
+	block := c.types.Resources["aws_lb_target_group"].Block
+	first := c.apply("aws_lb_target_group", nil, map[string]cty.Value{"port": cty.NumberIntVal(80)})
+	for want, changed := range map[int]map[string]cty.Value{
+		0: {"port": cty.NumberIntVal(80), "slow_start": cty.NumberIntVal(30)},
+		1: {"port": cty.NumberIntVal(81)},
+	} {
+		proposed := first.state.AsValueMap()
+		for name, value := range changed {
+			proposed[name] = value
+		}
+		plan, err := c.server.PlanResourceChange(t.Context(), &tfprotov5.PlanResourceChangeRequest{
+			TypeName: "aws_lb_target_group", Config: c.wire(block, changed), PriorPrivate: first.private,
+			PriorState: c.encode(block, first.state), ProposedNewState: c.encode(block, cty.ObjectVal(proposed)),
+		})
+		c.fine(err, plan.Diagnostics)
+		if len(plan.RequiresReplace) != want {
+			t.Errorf("%v asks for %v", changed, plan.RequiresReplace)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov5"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
@@ -56,6 +57,7 @@ func (s *Server) PlanResourceChange(
 	}
 	planned, err := s.plan(kind, prior, proposed, config)
 	if err == nil {
+		out.RequiresReplace = replaced(kind, prior, planned)
 		out.PlannedState, err = encode(planned, kind.Type())
 	}
 	if err != nil {
@@ -73,6 +75,20 @@ func (s *Server) plan(kind catalog.Kind, prior, proposed, config cty.Value) (cty
 		return proposed, err
 	}
 	return s.unknowns(kind, proposed, config, prior.IsNull()), nil
+}
+
+// replaced are the changes that can't be made to what is there.
+func replaced(kind catalog.Kind, prior, planned cty.Value) []*tftypes.AttributePath {
+	if prior.IsNull() || planned.IsNull() {
+		return nil
+	}
+	var out []*tftypes.AttributePath
+	for _, name := range kind.ForceNew {
+		if !planned.GetAttr(name).RawEquals(prior.GetAttr(name)) {
+			out = append(out, tftypes.NewAttributePath().WithAttributeName(name))
+		}
+	}
+	return out
 }
 
 // ApplyResourceChange makes, changes or removes a resource.

@@ -59,8 +59,9 @@ resource "aws_lb" {
 }
 
 resource "aws_lb_target_group" {
-  region = true
-  tags   = "settled"
+  region    = true
+  tags      = "settled"
+  force_new = ["name", "name_prefix", "port", "protocol", "target_type", "vpc_id"]
   optional {
     deregistration_delay               = string
     lambda_multi_value_headers_enabled = bool

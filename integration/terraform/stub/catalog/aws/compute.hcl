@@ -186,7 +186,8 @@ resource "aws_launch_template" {
 }
 
 resource "aws_autoscaling_group" {
-  region = true
+  region    = true
+  force_new = ["initial_lifecycle_hook", "name", "name_prefix"]
   required {
     max_size = number
     min_size = number

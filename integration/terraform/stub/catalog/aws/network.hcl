@@ -198,6 +198,8 @@ resource "aws_ec2_subnet_cidr_reservation" {
 resource "aws_network_interface" {
   region = true
   tags   = "settled"
+  # Of the addresses it is the first one that can't be changed, and there is one.
+  force_new = ["private_ips", "subnet_id"]
   required { subnet_id = string }
   optional {
     description               = string
