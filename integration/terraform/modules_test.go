@@ -136,6 +136,14 @@ func TestExamples(t *testing.T) {
 				p.must(t, dir, "get")
 				p.must(t, dir, "apply", "-auto-approve", "-no-color")
 				p.must(t, dir, "plan", "-detailed-exitcode", "-no-color") // 2 where something would change
+				if out, err := p.run(t, dir, "destroy", "-auto-approve", "-no-color"); err == nil {
+					t.Errorf("a cluster that is protected is destroyed:\n%s", out)
+				}
+				for left := range strings.Lines(p.must(t, dir, "state", "list")) {
+					if !strings.HasPrefix(left, "module.cluster.") && !strings.Contains(left, "data.") {
+						t.Errorf("a destroy that fails at the cluster has left %s", left)
+					}
+				}
 				unprotect(t, filepath.Join(dir, "main.tf"))
 				p.must(t, dir, "apply", "-auto-approve", "-no-color")
 				p.must(t, dir, "destroy", "-auto-approve", "-no-color")

@@ -44,6 +44,19 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestRefusedBeforeThereIsASubnet: nothing has an id yet in the first plan, and still it finds
+// that a subnet will have no IPv6, and can say so.
+func TestRefusedBeforeThereIsASubnet(t *testing.T) {
+	offline(t)
+	few := with(shard(nil).modules["shard"], inputs{
+		"subnet": `${module.network.subnets["servers"]}`, "leader": inputs{"ipv6": true},
+	})
+	said := here.programs[0].refused(t, fixture{map[string]inputs{"network": publicVPC(), "shard": few}})
+	if len(said) != 1 || !strings.Contains(said[0], "leader.ipv6: want false, not true: the subnet, 10.0.0.0/24") {
+		t.Errorf("it says %q", said)
+	}
+}
+
 // refused are the errors of a plan.
 func (p program) refused(t *testing.T, of fixture) []string {
 	t.Helper()
@@ -133,7 +146,7 @@ func leaderRefusals() []refusal {
 		{"an IPv6 address with zeros", v6("2001:db8:0:0::10"), "not 2001:db8:0:0::10"},
 		{"an IPv6 address of another subnet", v6("2001:db8:1::10"), "leader.ipv6_address: want one of the subnet, 2001:db8::/64"},
 		{"an IPv6 address", v6("2001:db8::10"), ""},
-		{"IPv6 in a subnet without it", inputs{"subnet": without, "leader": six}, "leader.ipv6: want false, not true: the subnet subnet-0a"},
+		{"IPv6 in a subnet without it", inputs{"subnet": without, "leader": six}, "leader.ipv6: want false, not true: the subnet, 10.0.0.0/24"},
 		{"IPv6 in a subnet with an empty range", inputs{"subnet": with(without, inputs{"ipv6_cidr": ""}), "leader": six}, "has no IPv6 range"},
 		{"a subnet by another address of it", inputs{"subnet": with(without, inputs{"cidr": "10.0.0.1/24"})},
 			"subnet.cidr: want an IPv4 range by its first address"},

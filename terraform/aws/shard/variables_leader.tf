@@ -38,7 +38,7 @@ variable "leader" {
   }
   validation {
     condition     = !var.leader.ipv6 || (var.subnet.ipv6_cidr == null ? false : var.subnet.ipv6_cidr != "")
-    error_message = "leader.ipv6: want false, not true: the subnet ${var.subnet.id} has no IPv6 range (subnet.ipv6_cidr)"
+    error_message = "leader.ipv6: want false, not true: the subnet, ${var.subnet.cidr}, has no IPv6 range (subnet.ipv6_cidr)"
   }
   validation {
     condition = var.leader.ipv4_address == null || try(
