@@ -1,5 +1,5 @@
 # What a destroy meets first. Everything that protects the bucket depends on the bucket, and so would be gone before the bucket
-# refuses; this depends on all of it, and refuses while everything is still there.
+# refuses; this depends on all of it, and through the bucket on the key, and refuses while everything is still there.
 resource "terraform_data" "guard" {
   input = { bucket = local.bucket, deletion_protection = var.deletion_protection }
 
@@ -19,6 +19,5 @@ resource "terraform_data" "guard" {
     aws_s3_bucket_public_access_block.cluster,
     aws_s3_bucket_server_side_encryption_configuration.cluster,
     aws_s3_bucket_versioning.cluster,
-    module.key,
   ]
 }
