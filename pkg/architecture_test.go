@@ -168,6 +168,8 @@ func rooms() map[string][]string {
 			ports[port+"/"+child] = append([]string{port}, ports[port]...)
 		}
 	}
+	// Its keys are those of the rest of AWS.
+	ports["pkg/object/s3"] = append(ports["pkg/object/s3"], "pkg/awsclient")
 	// One provider's own rooms, below it.
 	ports["pkg/provider/aws"] = append(ports["pkg/provider/aws"], "pkg/awscall", "pkg/awsclient")
 	ports["pkg/awsclient/awsclienttest"] = append(ports["pkg/awsclient/awsclienttest"], "pkg/awsclient/iam", "pkg/provider/aws/awsfake/policy")

@@ -10,7 +10,6 @@ import (
 	"os"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 )
 
 // Service is what the variable that says another URL for one service ends with, as
@@ -34,6 +33,13 @@ type Config struct {
 	// container, or of the machine's role.
 	Credentials sdk.CredentialsProvider
 	HTTPClient  *http.Client // nil: the SDK's own
+
+	// Metadata is the URL of the metadata service; empty: AWS_EC2_METADATA_SERVICE_ENDPOINT,
+	// or that of EC2.
+	Metadata string
+	// Local asks what is on this machine: the metadata service, and what has the
+	// credentials of a container; nil: the SDK's own.
+	Local *http.Client
 }
 
 // Session is what the clients of all services have in common. It is safe for concurrent
@@ -69,13 +75,21 @@ func (s Session) Endpoint(of Service) *string {
 	return nil
 }
 
+// Forget has credentials be asked for anew that a service says have expired, if id is
+// that of those which are kept. Credentials that don't change are not forgotten.
+func (s Session) Forget(id string) {
+	if keeper, ok := s.Credentials.(interface{ Forget(id string) }); ok {
+		keeper.Forget(id)
+	}
+}
+
 func (c Config) region(ctx context.Context) (string, error) {
 	for _, region := range []string{c.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")} {
 		if region != "" {
 			return region, nil
 		}
 	}
-	here, err := imds.New(imds.Options{}).GetRegion(ctx, nil)
+	here, err := c.metadata().GetRegion(ctx, nil)
 	if err != nil {
 		return "", fmt.Errorf("find out the region: AWS_REGION is not set, and the machine does not tell it: %w", err)
 	}

@@ -5,15 +5,29 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"strings"
 
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 )
 
+// modeVariable says by which family of addresses the metadata service is called: IPv4 or
+// IPv6.
+const modeVariable = "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE"
+
 // newMetadata calls the metadata service with client; nil: the SDK's own.
-func newMetadata(client *http.Client) *imds.Client {
-	o := imds.Options{}
-	if client != nil {
-		o.HTTPClient = client
+func newMetadata(client *http.Client) *imds.Client { return Config{Local: client}.metadata() }
+
+// metadata calls the metadata service, always with a session: version 1, which answers
+// whoever can have a request be sent from here, is never asked.
+func (c Config) metadata() *imds.Client {
+	o := imds.Options{Endpoint: c.Metadata, EnableFallback: sdk.FalseTernary}
+	if strings.EqualFold(os.Getenv(modeVariable), "IPv6") {
+		o.EndpointMode = imds.EndpointModeStateIPv6
+	}
+	if c.Local != nil {
+		o.HTTPClient = c.Local
 	}
 	return imds.New(o)
 }

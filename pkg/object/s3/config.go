@@ -6,14 +6,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7"
-	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/encrypt"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 )
@@ -51,13 +48,20 @@ type Config struct {
 	// the host name where the endpoint is AWS or Google, and in the path elsewhere.
 	PathStyle bool
 
-	// Credentials. Both keys empty means the chain: the shared credentials file,
-	// then web identity, container or instance role.
+	// Credentials. Both keys empty means the shared credentials file, then what the rest
+	// of AWS is called with: container, or instance role; or, before the latter, a web
+	// identity.
 	AccessKeyID, SecretAccessKey, SessionToken string
 
 	// Metadata is the URL of the service that gives a machine its role's credentials;
-	// empty means that of EC2.
+	// empty means that of EC2. Local asks it, and what has the credentials of a container;
+	// nil means one of its own.
 	Metadata string
+	Local    *http.Client
+
+	// TokenService is the URL of the service that takes web identities; empty means that
+	// of the region.
+	TokenService string
 
 	// Encryption is what objects are to be encrypted with at the store: AES256,
 	// aws:kms, or aws:kms: with the key's id or ARN after it; empty means as the
@@ -75,8 +79,8 @@ type Config struct {
 // FromEnv fills a Config from the variables that AWS's own tools read: AWS_REGION
 // or AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL,
 // AWS_S3_USE_PATH_STYLE (a boolean), AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-// AWS_SESSION_TOKEN and AWS_EC2_METADATA_SERVICE_ENDPOINT; and NSTANCE_S3_SSE, for
-// which those have none. getenv is os.Getenv outside of tests.
+// AWS_SESSION_TOKEN, AWS_EC2_METADATA_SERVICE_ENDPOINT and AWS_ENDPOINT_URL_STS; and
+// NSTANCE_S3_SSE, for which those have none. getenv is os.Getenv outside of tests.
 func FromEnv(bucket string, getenv func(string) string) (Config, error) {
 	first := func(names ...string) string {
 		for _, name := range names {
@@ -94,6 +98,7 @@ func FromEnv(bucket string, getenv func(string) string) (Config, error) {
 		SecretAccessKey: getenv("AWS_SECRET_ACCESS_KEY"),
 		SessionToken:    getenv("AWS_SESSION_TOKEN"),
 		Metadata:        getenv("AWS_EC2_METADATA_SERVICE_ENDPOINT"),
+		TokenService:    getenv("AWS_ENDPOINT_URL_STS"),
 		Encryption:      getenv("NSTANCE_S3_SSE"),
 	}
 	if v := getenv("AWS_S3_USE_PATH_STYLE"); v != "" {
@@ -170,23 +175,10 @@ func (c Config) options() (string, *minio.Options, error) {
 	if c.PathStyle {
 		o.BucketLookup = minio.BucketLookupPath
 	}
-	if c.AccessKeyID != "" {
-		o.Creds = credentials.NewStaticV4(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)
-	} else {
-		o.Creds = credentials.NewChainCredentials([]credentials.Provider{&credentials.FileAWSCredentials{}, c.role()})
+	if o.Creds, err = c.keys(); err != nil {
+		return "", nil, err
 	}
 	return u.Host, o, nil
-}
-
-// role gives the credentials of a web identity, a container or the machine.
-func (c Config) role() *credentials.IAM {
-	role := &credentials.IAM{}
-	if !slices.ContainsFunc([]string{
-		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-	}, func(name string) bool { return os.Getenv(name) != "" }) {
-		role.Endpoint = c.Metadata // the client would ask it for those, too
-	}
-	return role
 }
 
 // encryption returns what a write asks for; nil: nothing.

@@ -14,12 +14,13 @@ func TestFromEnv(t *testing.T) {
 		"AWS_REGION": "eu-central-1", "AWS_DEFAULT_REGION": "us-west-2",
 		"AWS_ENDPOINT_URL_S3": "http://s3:9000", "AWS_ENDPOINT_URL": "http://all:9000", "AWS_S3_USE_PATH_STYLE": "true",
 		"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1338", "NSTANCE_S3_SSE": "aws:kms",
+		"AWS_ENDPOINT_URL_STS": "http://sts",
 	}
 	get := func(name string) string { return env[name] }
 	want := s3.Config{
 		Bucket: "bucket", Endpoint: "http://s3:9000", Region: "eu-central-1", PathStyle: true,
 		AccessKeyID: "id", SecretAccessKey: "key", SessionToken: "token",
-		Metadata: "http://127.0.0.1:1338", Encryption: "aws:kms",
+		Metadata: "http://127.0.0.1:1338", Encryption: "aws:kms", TokenService: "http://sts",
 	}
 	if got, err := s3.FromEnv("bucket", get); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)

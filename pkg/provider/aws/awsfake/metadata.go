@@ -40,12 +40,28 @@ func (c *Cloud) Metadata(instance string) http.Handler {
 	return &metadata{c: c, id: instance, tokens: map[string]time.Time{}}
 }
 
+// MetadataService is by what FailNext has requests to all metadata services. A Fault's
+// Status is what they answer then, if it is not 0. They are none of Calls.
+const MetadataService = "metadata"
+
+// meets returns what goes wrong with a request.
+func (d *metadata) meets() Fault {
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	return d.c.strike(MetadataService)
+}
+
 // ServeHTTP implements http.Handler.
 func (d *metadata) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	m := d.machine()
+	m, f := d.machine(), d.meets()
+	if f.Delay > 0 && d.c.cfg.Wait(r.Context(), f.Delay) != nil {
+		return // nobody waits for the reply any more
+	}
 	switch {
-	case m == nil:
+	case m == nil || f.Dropped || f.Lost:
 		hangUp(w)
+	case f.Status != 0:
+		w.WriteHeader(f.Status)
 	case r.URL.Path == tokenPath:
 		d.issue(w, r)
 	case r.Method != http.MethodGet:

@@ -1,6 +1,7 @@
 package awsfake_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -185,5 +186,26 @@ func TestRole(t *testing.T) {
 	}
 	if len(seen) != 4 {
 		t.Errorf("four halves of their lives have %d keys", len(seen))
+	}
+}
+
+// TestMetadataFails: a service that is overloaded, hangs, or hangs up.
+func TestMetadataFails(t *testing.T) {
+	waited := time.Duration(0)
+	w := newWorld(t, func(cfg *awsfake.Config) {
+		cfg.Wait = func(_ context.Context, d time.Duration) error { waited = d; return nil }
+	})
+	g := &guest{Handler: w.Metadata(w.machines(t, 1)[0])}
+	g.enter(t, "21600")
+	w.FailNext(awsfake.MetadataService, 1, awsfake.Fault{Status: http.StatusServiceUnavailable})
+	w.FailNext(awsfake.MetadataService, 1, awsfake.Fault{Dropped: true})
+	w.FailNext(awsfake.MetadataService, 1, awsfake.Fault{Delay: time.Hour})
+	for _, want := range []int{http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusOK} { // 502 is a recorder's way to hang up
+		if code, _ := g.get(t, "meta-data/instance-id"); code != want {
+			t.Errorf("status %d, want %d", code, want)
+		}
+	}
+	if waited != time.Hour {
+		t.Errorf("waited for %s, want an hour", waited)
 	}
 }

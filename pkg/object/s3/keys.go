@@ -1,0 +1,108 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"time"
+
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/nstance/nstance/pkg/awsclient"
+)
+
+// identityTime is how long one request for the keys of a web identity, or of a file that
+// names another service, may take.
+const identityTime = 5 * time.Second
+
+// keys returns the credentials of c, which sends nothing yet. The client's own chain is
+// not used: it waits for ever for what does not answer, and sends requests without a
+// signature when it finds no keys.
+func (c Config) keys() (*credentials.Credentials, error) {
+	if c.AccessKeyID != "" {
+		return credentials.NewStaticV4(c.AccessKeyID, c.SecretAccessKey, c.SessionToken), nil
+	}
+	s := &sources{client: &http.Client{Timeout: identityTime}}
+	if awsclient.WebIdentity() {
+		s.other = s.ask(&credentials.IAM{Client: s.client, Endpoint: c.TokenService, Region: c.Region})
+	} else {
+		other, err := awsclient.Config{Metadata: c.Metadata, Local: c.Local}.Ask()
+		if err != nil {
+			return nil, err
+		}
+		s.other = other
+	}
+	return credentials.New(kept{awsclient.Keep(s.find)}), nil
+}
+
+// source is where keys may come from.
+type source func(context.Context) (awsclient.Keys, error)
+
+// sources are the shared credentials file, and what is asked where that has no keys. They
+// are asked by one at a time.
+type sources struct {
+	client *http.Client
+	file   source // once it has had keys: a machine's role is never in its place
+	other  source
+}
+
+func (s *sources) find(ctx context.Context) (awsclient.Keys, error) {
+	if s.file != nil {
+		return s.file(ctx)
+	}
+	file := s.ask(&credentials.FileAWSCredentials{})
+	found, noFile := file(ctx)
+	if noFile == nil && found.HasKeys() {
+		s.file = file
+		return found, nil
+	}
+	found, err := s.other(ctx)
+	if err != nil && noFile != nil && !errors.Is(noFile, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; and the shared credentials file: %w", err, noFile)
+	}
+	return found, err
+}
+
+// ask has one of the client's own sources asked.
+func (s *sources) ask(of credentials.Provider) source {
+	return func(ctx context.Context) (awsclient.Keys, error) {
+		v, err := of.RetrieveWithCredContext(&credentials.CredContext{Client: s.client, Context: ctx})
+		if err != nil {
+			return awsclient.Keys{}, err
+		}
+		return awsclient.Keys{
+			AccessKeyID: v.AccessKeyID, SecretAccessKey: v.SecretAccessKey, SessionToken: v.SessionToken,
+			CanExpire: !v.Expiration.IsZero(), Expires: v.Expiration,
+		}, nil
+	}
+}
+
+// kept are keys as the client takes them, which asks for them before each request.
+type kept struct{ *awsclient.Keeper }
+
+var _ credentials.Provider = kept{}
+
+// IsExpired implements credentials.Provider.
+func (kept) IsExpired() bool { return true }
+
+// Retrieve implements credentials.Provider.
+func (k kept) Retrieve() (credentials.Value, error) { return k.RetrieveWithCredContext(nil) }
+
+// RetrieveWithCredContext implements credentials.Provider. What it returns is signed with,
+// or it is an error.
+func (k kept) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value, error) {
+	ctx := context.Background()
+	if cc != nil && cc.Context != nil {
+		ctx = cc.Context
+	}
+	found, err := k.Keeper.Retrieve(ctx)
+	if err != nil {
+		return credentials.Value{}, fmt.Errorf("find credentials: %w", err)
+	}
+	return credentials.Value{
+		AccessKeyID: found.AccessKeyID, SecretAccessKey: found.SecretAccessKey, SessionToken: found.SessionToken,
+		Expiration: found.Expires, SignerType: credentials.SignatureV4,
+	}, nil
+}
