@@ -72,8 +72,8 @@ type Attempts struct {
 	Permit func(ctx context.Context) error
 }
 
-// attemptTime is how long one attempt may take, from the moment it is sent to the end of
-// its reply: one that never comes would hold a caller as long as the caller lives.
+// attemptTime is how long one attempt may take, from the search for credentials to the end
+// of the reply: what never comes would hold a caller as long as the caller lives.
 const attemptTime = 10 * time.Second
 
 // Reads are repeated a few times when the service does not answer, or has too much to
@@ -114,7 +114,9 @@ func (u unsent) Unwrap() error { return u.error }
 func (c *Client) attempt(
 	ctx context.Context, m message, refusal func(int, []byte) *Error, permit func(context.Context) error,
 ) ([]byte, error) {
-	r, err := c.signed(ctx, m)
+	limited, cancel := context.WithTimeout(ctx, attemptTime)
+	defer cancel()
+	r, id, err := c.signed(limited, m)
 	if err != nil {
 		return nil, unsent{err}
 	}
@@ -123,9 +125,7 @@ func (c *Client) attempt(
 			return nil, err
 		}
 	}
-	limited, cancel := context.WithTimeout(ctx, attemptTime)
-	defer cancel()
-	reply, err := c.session.HTTPClient.Do(r.WithContext(limited))
+	reply, err := c.session.HTTPClient.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.action, err)
 	}
@@ -139,24 +139,28 @@ func (c *Client) attempt(
 	case reply.StatusCode != http.StatusOK:
 		e := refusal(reply.StatusCode, body)
 		e.Action, e.Status = m.action, reply.StatusCode
+		if Expired(e) {
+			c.session.Forget(id) // the same ones would be refused again
+		}
 		return nil, e
 	}
 	return body, nil
 }
 
-func (c *Client) signed(ctx context.Context, m message) (*http.Request, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(m.body))
+// signed returns the request, and by which id the keys are that it is signed with.
+func (c *Client) signed(ctx context.Context, m message) (r *http.Request, id string, err error) {
+	r, err = http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(m.body))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", m.action, err)
+		return nil, "", fmt.Errorf("%s: %w", m.action, err)
 	}
 	r.Header = m.header.Clone()
 	keys, err := c.session.Credentials.Retrieve(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%s: find credentials: %w", m.action, err)
+		return nil, "", fmt.Errorf("%s: find credentials: %w", m.action, err)
 	}
 	digest := sha256.Sum256(m.body)
 	if err := c.signer.SignHTTP(ctx, keys, r, hex.EncodeToString(digest[:]), c.service, c.session.Region, time.Now()); err != nil {
-		return nil, fmt.Errorf("%s: sign: %w", m.action, err)
+		return nil, "", fmt.Errorf("%s: sign: %w", m.action, err)
 	}
-	return r, nil
+	return r, keys.AccessKeyID, nil
 }

@@ -48,8 +48,21 @@ func (e *Error) ErrorFault() smithy.ErrorFault {
 // Throttled reports whether a service refused a call for the number of calls.
 func Throttled(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && (e.Status == http.StatusTooManyRequests || strings.HasPrefix(e.Code, "Throttl") ||
-		strings.HasPrefix(e.Code, "TooManyRequests") || e.Code == "RequestLimitExceeded" || e.Code == "SlowDown")
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, begins := range []string{"Throttl", "TooManyRequests", "RequestThrottled", "EC2Throttled"} {
+		if strings.HasPrefix(e.Code, begins) {
+			return true
+		}
+	}
+	return e.Status == http.StatusTooManyRequests || e.Code == "RequestLimitExceeded" || e.Code == "SlowDown"
+}
+
+// Expired reports whether a service refused a call since the credentials, or the
+// signature, are too old by now.
+func Expired(err error) bool {
+	return Coded(err, "ExpiredToken", "ExpiredTokenException", "RequestExpired")
 }
 
 // Coded reports whether a service refused a call with one of these codes.
@@ -83,7 +96,7 @@ func temporary(err error) bool {
 	case before(err):
 		return false
 	case errors.As(err, &e):
-		return e.Status >= http.StatusInternalServerError || Throttled(err)
+		return e.Status >= http.StatusInternalServerError || Throttled(err) || Expired(err)
 	default:
 		return true
 	}

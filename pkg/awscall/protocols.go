@@ -1,6 +1,7 @@
 package awscall
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/xml"
@@ -28,14 +29,30 @@ func (c *Client) Query(ctx context.Context, version, action string, params url.V
 	return readQuery(action, body, out)
 }
 
+// readQuery reads a reply that is the action's own. Any other document, such as a proxy's
+// page, is no answer of the service's.
 func readQuery(action string, body []byte, out any) error {
-	if out == nil {
-		out = &struct{}{}
+	d := xml.NewDecoder(bytes.NewReader(body))
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return fmt.Errorf("%s: the reply is no XML: %w", action, err)
+		}
+		root, ok := token.(xml.StartElement)
+		if !ok {
+			continue
+		}
+		if want := action + "Response"; root.Name.Local != want {
+			return fmt.Errorf("%s: the reply is a <%.80s>, want a <%s>: perhaps it is not from the service", action, root.Name.Local, want)
+		}
+		if out == nil {
+			out = &struct{}{}
+		}
+		if err := d.DecodeElement(out, &root); err != nil {
+			return fmt.Errorf("%s: the reply is no XML: %w", action, err)
+		}
+		return nil
 	}
-	if err := xml.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("%s: the reply is no XML: %w", action, err)
-	}
-	return nil
 }
 
 // queryRefusal reads a refusal of the query protocol. One that is none has no code.

@@ -96,6 +96,18 @@ func open(ctx context.Context, c awsclient.Config, of awsclient.Service, name st
 // errAbsent says that a service has nothing by a name, as far as a read shows.
 var errAbsent = errors.New("there is none by this name")
 
+// errPoor says that a reply lacks what every success has. It is not the service's then, and
+// what came of the call is not known.
+var errPoor = errors.New("the reply lacks what it should tell: perhaps it is not from the service")
+
+// complete returns an error if a reply without one lacks what it should have.
+func complete(action string, there bool, err error) error {
+	if err == nil && !there {
+		return fmt.Errorf("%s: %w", action, errPoor)
+	}
+	return err
+}
+
 // inWords takes the status and the like off a refusal.
 func inWords(err error) error {
 	var e *awscall.Error
@@ -120,7 +132,7 @@ func kindOf(err error) error {
 func passing(err error) bool {
 	var none awsclient.CredentialsError
 	return errors.As(err, &none) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-		awscall.Throttled(err) || awscall.Coded(err, "ExpiredToken", "ExpiredTokenException", "RequestExpired", "TooManyUpdates")
+		awscall.Throttled(err) || awscall.Expired(err) || awscall.Coded(err, "TooManyUpdates")
 }
 
 // backoff is how long to wait from one attempt of a write to the next.

@@ -29,10 +29,22 @@ type secretValue struct {
 	SecretString       string `json:",omitempty"`
 }
 
+// reply is what is looked at in any.
+type reply struct {
+	ARN string
+	secretValue
+}
+
+// do makes a call. Every success names the secret.
+func (m manager) do(ctx context.Context, action string, in secretValue, once bool) (reply, error) {
+	var out reply
+	err := m.call(ctx, action, in, &out, once)
+	return out, complete(action, out.ARN != "", err)
+}
+
 // value takes a name or an ARN. What people store is text, mostly.
 func (m manager) value(ctx context.Context, name string) ([]byte, error) {
-	var out secretValue
-	err := m.call(ctx, "GetSecretValue", secretValue{SecretId: name}, &out, false)
+	out, err := m.do(ctx, "GetSecretValue", secretValue{SecretId: name}, false)
 	switch {
 	case awscall.Coded(err, "ResourceNotFoundException"):
 		return nil, errAbsent
@@ -41,12 +53,12 @@ func (m manager) value(ctx context.Context, name string) ([]byte, error) {
 	case len(out.SecretBinary) > 0:
 		return out.SecretBinary, nil
 	default:
-		return []byte(out.SecretString), nil
+		return []byte(out.SecretString), complete("GetSecretValue", out.SecretString != "", nil)
 	}
 }
 
 func (m manager) create(ctx context.Context, name, token string, value []byte, _ bool) (bool, error) {
-	err := m.call(ctx, "CreateSecret", secretValue{Name: name, ClientRequestToken: token, SecretBinary: value}, &struct{}{}, true)
+	_, err := m.do(ctx, "CreateSecret", secretValue{Name: name, ClientRequestToken: token, SecretBinary: value}, true)
 	if awscall.Coded(err, "ResourceExistsException") {
 		return false, nil
 	}
@@ -54,7 +66,7 @@ func (m manager) create(ctx context.Context, name, token string, value []byte, _
 }
 
 func (m manager) replace(ctx context.Context, name, token string, value []byte) error {
-	err := m.call(ctx, "PutSecretValue", secretValue{SecretId: name, ClientRequestToken: token, SecretBinary: value}, &struct{}{}, true)
+	_, err := m.do(ctx, "PutSecretValue", secretValue{SecretId: name, ClientRequestToken: token, SecretBinary: value}, true)
 	if awscall.Coded(err, "ResourceNotFoundException") {
 		return errAbsent
 	}

@@ -38,7 +38,7 @@ func (s store) read(ctx context.Context, name string) (string, error) {
 	if awscall.Coded(err, "ParameterNotFound", "ParameterVersionNotFound") {
 		return "", errAbsent
 	}
-	return out.Parameter.Value, err
+	return out.Parameter.Value, complete("GetParameter", out.Parameter.Value != "", err)
 }
 
 func (s store) value(ctx context.Context, name string) ([]byte, error) {
@@ -68,7 +68,9 @@ func (s store) put(ctx context.Context, name, text string, overwrite bool) error
 		Name, Value, Type string
 		Overwrite         bool
 	}{name, text, "SecureString", overwrite}
-	return s.call.call(ctx, "PutParameter", in, &struct{}{}, true)
+	var out struct{ Version int64 }
+	err := s.call.call(ctx, "PutParameter", in, &out, true)
+	return complete("PutParameter", out.Version > 0, err)
 }
 
 // create looks, after an attempt whose reply was lost, whose the parameter is that is

@@ -49,6 +49,17 @@ func (s *Parameters) Put(name, text string) bool {
 	return err == nil
 }
 
+// Kind is what a parameter is kept as, String or SecureString; empty: there is none by
+// this name.
+func (s *Parameters) Kind(name string) string {
+	s.cloud.mu.Lock()
+	defer s.cloud.mu.Unlock()
+	if found := s.find(name); found != nil {
+		return found.kind
+	}
+	return ""
+}
+
 var (
 	parameterName = regexp.MustCompile(`^(/[A-Za-z0-9_.-]+){1,15}$|^[A-Za-z0-9_.-]+$`)
 	parameterARN  = regexp.MustCompile(`^arn:aws:ssm:[a-z0-9-]+:\d{12}:parameter/(.+)$`)
