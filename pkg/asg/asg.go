@@ -88,6 +88,7 @@ type watch struct {
 	state    State
 	seen     Seen
 	looked   bool      // at all
+	since    time.Time // since when the server has been watched that was not asked yet
 	answered bool      // by the server, since the start
 	tried    Action    // by the last call
 	failures int       // of such calls, in a row
@@ -119,7 +120,8 @@ func Run(ctx context.Context, cfg Config) error {
 	w.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "watching", slog.String("instance", w.instance), slog.String("group", cfg.Group),
 		slog.String("hook", cfg.Hook), slog.String("health", cfg.HealthURL))
 	w.recall(ctx) // no earlier: time in which nobody was asked is no silence
-	for began := time.Now(); ; {
+	w.since = time.Now()
+	for began := w.since; ; {
 		w.step(ctx)
 		every := cfg.Every
 		if !w.answered && time.Since(began) < startTime {
@@ -131,7 +133,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	// Each of many short lives adds to the silence.
 	if w.looked && w.seen == Silent {
-		w.keep(ctx, time.Since(w.state.Answered))
+		w.keep(ctx, w.state.Silence+w.watched(time.Now()))
 	}
 	return nil
 }
@@ -166,9 +168,9 @@ func (w *watch) step(ctx context.Context) {
 	}
 	w.looked, w.answered = true, w.answered || seen != Silent
 	now := time.Now()
-	next, action := w.state.Next(now, seen, w.cfg.LostAfter)
-	w.state = next
-	w.keep(ctx, now.Sub(w.state.Answered).Truncate(time.Second)) // no more than one write a second
+	next, action := w.state.Next(w.watched(now), seen, w.cfg.LostAfter)
+	w.state, w.since = next, now
+	w.keep(ctx, w.state.Silence.Truncate(time.Second)) // no more than one write a second
 	if action == Wait || action == w.tried && now.Before(w.due) {
 		return
 	}
@@ -176,15 +178,22 @@ func (w *watch) step(ctx context.Context) {
 		w.tried, w.failures = action, 0
 	}
 	err := w.act(ctx, action)
+	w.since = time.Now() // nobody was watched meanwhile
 	if err == nil {
 		w.failures = 0
 		return
 	}
 	w.failures++
-	w.due = now.Add(callBackoff().Delay(w.failures))
+	w.due = w.since.Add(callBackoff().Delay(w.failures))
 	if !errors.Is(err, errInactive) {
 		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "call of Auto Scaling failed", slog.Any("error", err), slog.Time("next", w.due))
 	}
+}
+
+// watched is for how long the server has been watched since the last question: no longer
+// than one takes, with the wait before it. What is more was a standstill of this process.
+func (w *watch) watched(now time.Time) time.Duration {
+	return min(now.Sub(w.since), w.cfg.Every+answerTime)
 }
 
 // callBackoff is how long to wait after calls that failed.
@@ -228,7 +237,7 @@ func (w *watch) act(ctx context.Context, action Action) error {
 	if err == nil {
 		w.state.Replaced = true
 		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "the server is lost: the group will replace this machine",
-			slog.String("instance", w.instance), slog.Duration("silent", time.Since(w.state.Answered).Round(time.Second)))
+			slog.String("instance", w.instance), slog.Duration("silent", w.state.Silence.Round(time.Second)))
 	}
 	return err
 }

@@ -38,23 +38,22 @@ func TestNext(t *testing.T) {
 		{"is ill, then lost", "Hii.....", "C....R..", true},
 		{"comes back in time", "H..H..H..i..i", "C............", true},
 	} {
-		s, now, acts := asg.State{Completed: !c.hook}, time.Unix(0, 0), ""
+		s, acts := asg.State{Completed: !c.hook}, ""
 		for _, r := range c.seen {
 			var action asg.Action
-			s, action = s.Next(now, map[rune]asg.Seen{'H': asg.Healthy, 'i': asg.Ill, '.': asg.Silent}[r], 3*time.Minute)
+			s, action = s.Next(time.Minute, map[rune]asg.Seen{'H': asg.Healthy, 'i': asg.Ill, '.': asg.Silent}[r], 3*time.Minute)
 			acts += map[asg.Action]string{asg.Wait: ".", asg.Complete: "C", asg.Replace: "R"}[action]
 			s.Completed = s.Completed || action == asg.Complete
 			s.Replaced = s.Replaced || action == asg.Replace
-			now = now.Add(time.Minute)
 		}
 		if acts != c.acts {
 			t.Errorf("%s: %s gives %s, want %s", c.name, c.seen, acts, c.acts)
 		}
 	}
 	// What AWS does not take is tried again.
-	s, now := asg.State{}, time.Unix(0, 0)
+	s := asg.State{}
 	for range 3 {
-		next, action := s.Next(now, asg.Healthy, time.Minute)
+		next, action := s.Next(time.Second, asg.Healthy, time.Minute)
 		if action != asg.Complete {
 			t.Errorf("a hook that was not completed: %v", action)
 		}
@@ -62,7 +61,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// host is a server that answers with a status: 0 refuses, -1 hangs.
+// host is a server that answers with a status: 0 refuses, -1 hangs, and at -2 all stands
+// still for ten minutes, also who asks, before it refuses.
 type host struct {
 	mu     sync.Mutex
 	status int
@@ -84,6 +84,9 @@ func (h *host) Do(r *http.Request) (*http.Response, error) {
 	case -1:
 		<-r.Context().Done()
 		return nil, r.Context().Err()
+	case -2:
+		time.Sleep(10 * time.Minute)
+		return nil, errors.New("connection refused")
 	default:
 		return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("starting: config\n"))}, nil
 	}

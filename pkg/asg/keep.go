@@ -53,7 +53,7 @@ func (w *watch) recall(ctx context.Context) {
 			slog.String("file", w.cfg.StateFile), slog.Any("error", err))
 		return
 	}
-	w.state.Healthy, w.state.Answered = true, time.Now().Add(-silent)
+	w.state.Healthy, w.state.Silence = true, silent
 	w.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "the server was healthy before", slog.Duration("silent", silent))
 }
 
