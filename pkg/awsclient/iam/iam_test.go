@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -45,6 +46,9 @@ var verb = regexp.MustCompile(`^"((?:Add|Attach|Batch|Cancel|Change|Complete|Cre
 	`Enter|Execute|Exit|Get|Label|List|Modify|Put|Record|Register|Remove|Replicate|Restore|Resume|Rotate|Send|Set|Start|Stop|Suspend|` +
 	`Tag|Terminate|Untag|Update|Validate)[A-Z][A-Za-z]+)"$`)
 
+// noAction is what begins like one: codes of refusals, and a field of a launch.
+var noAction = regexp.MustCompile(`(Exceeded|Exception|NotFound|Exists)$|^DisableApiTermination$`)
+
 // byName are the services that a folder calls with awscall.
 func byName(path string) []string {
 	switch filepath.Base(filepath.Dir(path)) {
@@ -60,13 +64,13 @@ func byName(path string) []string {
 	}
 }
 
-// named returns the actions whose names stand in a file that imports awscall. One that
-// several services of the folder could have is taken for the one that has a row.
+// named returns the actions whose names stand in a file, of a folder that imports awscall.
+// One that several services of the folder could have is taken for the one that has a row.
 func named(t *testing.T, path string, file *ast.File) (actions []string) {
 	t.Helper()
 	services := byName(path)
 	if services == nil {
-		t.Errorf("%s imports awscall, which this test does not know: want the services that it calls in byName", path)
+		t.Errorf("the folder of %s imports awscall, which this test does not know: want the services that it calls in byName", path)
 		return nil
 	}
 	rows := map[string]bool{}
@@ -80,7 +84,7 @@ func named(t *testing.T, path string, file *ast.File) (actions []string) {
 		if !ok {
 			return true
 		}
-		if m := verb.FindStringSubmatch(literal.Value); m != nil {
+		if m := verb.FindStringSubmatch(literal.Value); m != nil && !noAction.MatchString(m[1]) {
 			at := max(0, slices.IndexFunc(services, func(service string) bool { return rows[service+":"+m[1]] }))
 			actions = append(actions, services[at]+":"+m[1])
 		}
@@ -95,11 +99,15 @@ func called(t *testing.T) map[string]string {
 	found := map[string]string{}
 	for _, folder := range []string{"pkg", "cmd"} {
 		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			if err != nil || !entry.IsDir() {
 				return err
 			}
-			for _, action := range callsOf(t, path) {
-				found[action] = path
+			files := sources(t, path)
+			byName := slices.ContainsFunc(slices.Collect(maps.Values(files)), importsAwscall)
+			for path, file := range files {
+				for _, action := range callsOf(t, path, file, byName) {
+					found[action] = path
+				}
 			}
 			return nil
 		})
@@ -110,24 +118,43 @@ func called(t *testing.T) map[string]string {
 	return found
 }
 
+// sources are the files of a folder that are in the programs, by path.
+func sources(t *testing.T, folder string) map[string]*ast.File {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]*ast.File{}
+	for _, path := range all {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		if out[path], err = parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+func importsAwscall(file *ast.File) bool {
+	return slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool { return strings.HasSuffix(i.Path.Value, `/pkg/awscall"`) })
+}
+
 // paginator is what makes something that calls an action for each page, or until
 // something is so.
 var paginator = regexp.MustCompile(`^New(\w+)(Paginator|Waiter)$`)
 
 // callsOf returns the actions of which a file names the method: whoever calls an SDK has
-// to.
-func callsOf(t *testing.T, path string) (actions []string) {
+// to. awscall takes names, which may stand in any file of a folder where one imports it.
+func callsOf(t *testing.T, path string, file *ast.File, byName bool) (actions []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
+	if byName {
+		actions = named(t, path, file)
 	}
 	var used []client
 	for _, i := range file.Imports {
 		name := strings.Trim(i.Path.Value, `"`)
-		if strings.HasSuffix(name, "/pkg/awscall") {
-			actions = append(actions, named(t, path, file)...)
-		}
 		c, known := clients()[name]
 		if known {
 			used = append(used, c)
