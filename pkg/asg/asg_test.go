@@ -172,7 +172,7 @@ func TestLife(t *testing.T) {
 				t.Errorf("%s, silent for less than is allowed: %+v", name, m)
 			}
 			pass(20 * time.Second)
-			if m := w.member(t); !m.Unhealthy {
+			if m := w.member(t); !m.Unhealthy || m.Spared {
 				t.Errorf("%s, silent: %+v", name, m)
 			}
 			pass(time.Hour)

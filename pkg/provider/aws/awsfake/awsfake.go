@@ -11,9 +11,11 @@
 package awsfake
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -59,6 +61,10 @@ type Config struct {
 	InstanceLimit int // machines that run or will; 0: any number
 	VCPULimit     int // what those have together; 0: any number
 
+	// Keys are secret keys, by the id of the access key: what is signed with one of them has
+	// to be signed right, and with others may be anyhow. nil: secret, of AKIDEXAMPLE.
+	Keys map[string]string
+
 	Role     string        // that the metadata service has keys of; empty: none
 	RoleLife time.Duration // of keys, which are new ones at half of it; 0: six hours
 
@@ -95,6 +101,7 @@ type Cloud struct {
 	cards    []*card // in the order in which they came
 	capacity map[pool]int
 	doomed   []reason // what those that are accepted next end of
+	roles    map[string]role
 }
 
 // New makes a cloud without machines.
@@ -114,6 +121,9 @@ func New(cfg Config) *Cloud {
 	if cfg.Remember == 0 {
 		cfg.Remember = defaultRemember
 	}
+	if cfg.Keys == nil {
+		cfg.Keys = map[string]string{"AKIDEXAMPLE": "secret"}
+	}
 	if cfg.RoleLife == 0 {
 		cfg.RoleLife = defaultRoleLife
 	}
@@ -127,6 +137,7 @@ func New(cfg Config) *Cloud {
 		byID:     map[string]*machine{},
 		byToken:  map[string]*machine{},
 		capacity: map[pool]int{},
+		roles:    map[string]role{},
 	}
 	c.Balancing = &Balancing{cloud: c, groups: cfg.TargetGroups, targets: map[string][]*target{}}
 	c.Scaling = &Scaling{cloud: c, members: map[string]*Member{}, tags: map[string]map[string]string{}}
@@ -184,13 +195,15 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answer decides what a call is answered, and what goes wrong with the answer.
 func (c *Cloud) answer(s service, r *http.Request) (reply any, strikes Fault, err error) {
+	var body bytes.Buffer
+	r.Body = io.NopCloser(io.TeeReader(r.Body, &body)) // for the signature
 	name, p, err := s.read(s, r)
 	if err != nil {
 		return nil, Fault{}, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.authenticate(s, r); err != nil {
+	if err := c.authenticate(s, r, body.Bytes()); err != nil {
 		return nil, Fault{}, err
 	}
 	a, ok := s.actions[name]

@@ -16,7 +16,7 @@ func jsonService(name, target string, actions map[string]action) service {
 	return service{
 		name: name, target: target, actions: actions, content: jsonContent, read: readJSON, encode: json.Marshal,
 		unknown: "UnknownOperationException", unsigned: "MissingAuthenticationTokenException", denied: "InvalidSignatureException",
-		deniedStatus: http.StatusBadRequest, expired: "InvalidSignatureException",
+		deniedStatus: http.StatusBadRequest, expired: "InvalidSignatureException", ended: "ExpiredTokenException",
 		forbidden: "AccessDeniedException", forbiddenStatus: http.StatusBadRequest,
 		throttled: bad("ThrottlingException", "Rate exceeded"),
 		refusal: func(e *Error, _ string) any {

@@ -219,11 +219,12 @@ func tellsOfRole(c *Cloud, name string) (string, bool) {
 	}
 	from := c.cfg.Now().Truncate(c.cfg.RoleLife / 2).UTC()
 	sum := sha256.Sum256([]byte(c.cfg.Role + from.String()))
-	key := strings.ToUpper(hex.EncodeToString(sum[:8]))
+	id := "ASIA" + strings.ToUpper(hex.EncodeToString(sum[:8]))
+	keys := role{secret: hex.EncodeToString(sum[8:28]), token: hex.EncodeToString(sum[:]), end: from.Add(c.cfg.RoleLife)}
+	c.roles[id] = keys
 	return jsonText(map[string]string{
-		"Code": "Success", "Type": "AWS-HMAC", "LastUpdated": from.Format(time.RFC3339), "AccessKeyId": "ASIA" + key,
-		"SecretAccessKey": hex.EncodeToString(sum[8:28]), "Token": hex.EncodeToString(sum[:]),
-		"Expiration": from.Add(c.cfg.RoleLife).Format(time.RFC3339),
+		"Code": "Success", "Type": "AWS-HMAC", "LastUpdated": from.Format(time.RFC3339), "AccessKeyId": id,
+		"SecretAccessKey": keys.secret, "Token": keys.token, "Expiration": keys.end.Format(time.RFC3339),
 	}), true
 }
 

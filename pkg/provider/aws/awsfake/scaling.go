@@ -12,6 +12,7 @@ type Member struct {
 	Group     string
 	Hook      string // the lifecycle hook that holds it up; empty: it is in service
 	Unhealthy bool   // somebody said so
+	Spared    bool   // and that the group may mind its grace period, as it does unless it is told
 	Abandoned bool   // its hook was completed with ABANDON
 }
 
@@ -97,13 +98,15 @@ func (s *Scaling) setInstanceHealth(p *params) (any, error) {
 	if status != "Healthy" && status != "Unhealthy" {
 		return nil, bad("ValidationError", "Health status '%.20s': want Healthy or Unhealthy", status)
 	}
-	if _, err := p.flag("ShouldRespectGracePeriod"); err != nil {
+	const grace = "ShouldRespectGracePeriod"
+	spared, err := p.flag(grace)
+	if err != nil {
 		return nil, err
 	}
 	m, ok := s.members[p.get("InstanceId")]
 	if !ok {
 		return nil, bad("ValidationError", "Instance Id not found - No managed instance found for instance ID: %.80s", p.get("InstanceId"))
 	}
-	m.Unhealthy = status == "Unhealthy"
+	m.Unhealthy, m.Spared = status == "Unhealthy", spared || !p.has(grace)
 	return done("SetInstanceHealth", versionScaling, "autoscaling"), nil
 }

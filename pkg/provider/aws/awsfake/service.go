@@ -30,7 +30,8 @@ type service struct {
 	unsigned     string
 	denied       string // a signature for something else
 	deniedStatus int
-	expired      string
+	expired      string // a signature that is too old
+	ended        string // keys that are
 	forbidden    string // what no policy allows
 	throttled    *Error
 
@@ -63,7 +64,7 @@ func services() []service {
 func ec2() service {
 	s := queryService("ec2", versionEC2, actions())
 	s.denied, s.deniedStatus = "AuthFailure", http.StatusUnauthorized
-	s.forbidden = "UnauthorizedOperation"
+	s.forbidden, s.ended = "UnauthorizedOperation", "RequestExpired"
 	s.throttled = &Error{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable, Message: "Request limit exceeded."}
 	s.refusal = func(e *Error, id string) any { return ec2Refusal{Code: e.Code, Message: e.Message, RequestID: id} }
 	return s
@@ -75,7 +76,7 @@ func queryService(name, version string, actions map[string]action) service {
 	return service{
 		name: name, version: version, actions: actions, content: "text/xml;charset=UTF-8", read: readForm, encode: encodeXML,
 		unknown: "InvalidAction", unsigned: "MissingAuthenticationToken", denied: "SignatureDoesNotMatch",
-		deniedStatus: http.StatusForbidden, expired: "RequestExpired", forbidden: "AccessDenied", forbiddenStatus: http.StatusForbidden,
+		deniedStatus: http.StatusForbidden, expired: "RequestExpired", ended: "ExpiredToken", forbidden: "AccessDenied", forbiddenStatus: http.StatusForbidden,
 		throttled: bad("Throttling", "Rate exceeded"),
 		refusal: func(e *Error, id string) any {
 			return queryRefusal{Type: blame(e), Code: e.Code, Message: e.Message, RequestID: id}

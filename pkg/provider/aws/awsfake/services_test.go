@@ -187,6 +187,10 @@ func TestScaling(t *testing.T) {
 	if m, err := w.Scaling.Member(id); err != nil || m != (awsfake.Member{Group: "g", Unhealthy: true}) {
 		t.Errorf("the machine is %+v, %v", m, err)
 	}
+	w.play(t, []step{{scaling, "SetInstanceHealth", "HealthStatus=Unhealthy InstanceId=" + id, 200, ""}})
+	if m, err := w.Scaling.Member(id); err != nil || !m.Spared {
+		t.Errorf("without a word on the grace period the machine is %+v, %v", m, err)
+	}
 	w.Scaling.Leave(id)
 	if _, err := w.Scaling.Member(id); err == nil {
 		t.Error("who left is still there")

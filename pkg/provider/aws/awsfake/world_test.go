@@ -128,7 +128,7 @@ func (w *world) request(t *testing.T, action string, params map[string]string) *
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.Header.Set("X-Amz-Date", w.time().Format("20060102T150405Z"))
 	r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=AKID/"+w.time().Format("20060102")+"/us-east-1/ec2/aws4_request, "+
-		"SignedHeaders=host, Signature="+strings.Repeat("a", 64))
+		"SignedHeaders=content-type;host;x-amz-date;x-amz-target, Signature="+strings.Repeat("a", 64))
 	return r
 }
 
