@@ -11,6 +11,8 @@ import (
 
 	"github.com/nstance/nstance/pkg/awscall"
 	"github.com/nstance/nstance/pkg/awsclient"
+	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
+	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
 )
 
 // TestExpired: keys that a service refuses as too old are not used again.
@@ -75,5 +77,55 @@ func TestThrottled(t *testing.T) {
 		if !awscall.Throttled(err) {
 			t.Errorf("%s is none: %v", code, err)
 		}
+	}
+}
+
+// TestRole: calls are signed with the keys of the machine's role as long as those are good,
+// whatever its metadata service does meanwhile, and nothing is sent without any.
+func TestRole(t *testing.T) {
+	for _, variable := range []string{
+		"AWS_ACCESS_KEY_ID", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_WEB_IDENTITY_TOKEN_FILE",
+		"AWS_EC2_METADATA_SERVICE_ENDPOINT",
+	} {
+		t.Setenv(variable, "")
+	}
+	for name, fault := range map[string]awsfake.Fault{"503": {Status: 503}, "hangs": {Delay: time.Hour}} {
+		synctest.Test(t, func(t *testing.T) {
+			cloud := awsfake.New(awsfake.Config{Region: "r", Role: "server", RoleLife: time.Hour})
+			cloud.Parameters.Put("/a", "b")
+			cfg := awsclienttest.Serve(t, cloud, "r")
+			cfg.Credentials = nil
+			cfg.Local = awsclienttest.Serve(t, cloud.Metadata(cloud.Plant("subnet-0000000a", nil, false)), "r").HTTPClient
+			session, err := cfg.Open(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := awscall.New(session, awsclient.ParameterStore)
+			call := func() error {
+				in := map[string]any{"Name": "/a", "WithDecryption": true}
+				return client.JSON(t.Context(), "AmazonSSM", "GetParameter", in, &struct{}{}, awscall.Attempts{})
+			}
+			if err := call(); err != nil {
+				t.Fatal(err)
+			}
+			cloud.FailNext(awsfake.MetadataService, 10000, fault)
+			for began := time.Now(); time.Since(began) < 59*time.Minute; time.Sleep(time.Minute) {
+				before := time.Now()
+				if err := call(); err != nil || time.Since(before) != 0 {
+					t.Errorf("%s, after %s: %v in %s", name, time.Since(began), err, time.Since(before))
+				}
+			}
+			time.Sleep(time.Hour)
+			before, sent := time.Now(), len(cloud.Calls(""))
+			var none awsclient.CredentialsError
+			if err := call(); !errors.As(err, &none) || time.Since(before) > 10*time.Second || len(cloud.Calls("")) != sent {
+				t.Errorf("%s, when they have expired: %v in %s", name, err, time.Since(before))
+			}
+			cloud.ForgetFaults()
+			time.Sleep(time.Minute)
+			if err := call(); err != nil {
+				t.Errorf("%s, afterwards: %v", name, err)
+			}
+		})
 	}
 }

@@ -23,9 +23,9 @@ const (
 	// ahead is how long before their end keys are asked for anew, so that none ends on
 	// its way. Keys with a short life are renewed when a quarter of it is left.
 	ahead = 5 * time.Minute
-	// endless is how soon keys are asked for anew that never expire: a file has others
+	// undated is how soon keys are asked for anew that never expire: a file has others
 	// when somebody has written it.
-	endless = time.Minute
+	undated = time.Minute
 )
 
 // Keeper keeps keys until they expire. It is safe for concurrent use.
@@ -113,7 +113,7 @@ func (k *Keeper) fetch(ctx context.Context, flight chan struct{}) {
 func renewal(keys Keys, now time.Time) time.Time {
 	now = now.Round(0)
 	if !keys.CanExpire {
-		return now.Add(endless)
+		return now.Add(undated)
 	}
 	life := keys.Expires.Sub(now)
 	return now.Add(max(fetchPause, life-min(ahead, life/4)))

@@ -44,32 +44,34 @@ func (c *Cloud) authenticate(s service, r *http.Request, body []byte) error {
 	if text == "" {
 		return &Error{Code: s.unsigned, Status: http.StatusForbidden, Message: "Request is missing Authentication Token"}
 	}
-	refused := func(format string, args ...any) error {
-		return &Error{Code: s.denied, Status: s.deniedStatus,
-			Message: "AWS was not able to validate the provided access credentials: " + fmt.Sprintf(format, args...)}
-	}
 	m := authorization.FindStringSubmatch(text)
 	if m == nil {
-		return refused("no Signature Version 4")
+		return s.refuses("no Signature Version 4")
 	}
 	if m[3] != c.cfg.Region || m[4] != s.name {
-		return refused("signed for %.40s in %.40s, want a service of %s", m[4], m[3], c.cfg.Region)
+		return s.refuses("signed for %.40s in %.40s, want a service of %s", m[4], m[3], c.cfg.Region)
 	}
 	if missing := unsigned(r.Header, strings.Split(m[5], ";")); missing != "" {
-		return refused("the header %s is not signed", missing)
+		return s.refuses("the header %s is not signed", missing)
 	}
 	at, err := time.Parse(signedForm, r.Header.Get(dateHeader))
 	if err != nil || at.Format("20060102") != m[2] {
-		return refused("the date and the signature's don't agree")
+		return s.refuses("the date and the signature's don't agree")
 	}
 	if skew := c.cfg.Now().Sub(at).Abs(); skew > maxSkew {
 		return bad(s.expired, "Request has expired.")
 	}
+	return recognize(c, s, m, r, body)
+}
+
+// recognize checks whose signature it is. m is what authorization found. The caller holds
+// the lock.
+func recognize(c *Cloud, s service, m []string, r *http.Request, body []byte) error {
 	secret, known := c.cfg.Keys[m[1]]
 	token := r.Header.Get(sessionHeader)
 	if temporary, ok := c.roles[m[1]]; ok {
 		if token != temporary.token {
-			return refused("the security token is not that of the key")
+			return s.refuses("the security token is not that of the key")
 		}
 		if !c.cfg.Now().Before(temporary.end) {
 			return bad(s.ended, "The security token included in the request is expired")
@@ -78,11 +80,17 @@ func (c *Cloud) authenticate(s service, r *http.Request, body []byte) error {
 	}
 	switch {
 	case token == "" && strings.HasPrefix(m[1], "ASIA"):
-		return refused("a temporary key without a security token")
+		return s.refuses("a temporary key without a security token")
 	case known && !hmac.Equal([]byte(signature(secret, m, r, body)), []byte(m[6])):
-		return refused("the request signature we calculated does not match the signature you provided")
+		return s.refuses("the request signature we calculated does not match the signature you provided")
 	}
 	return nil
+}
+
+// refuses is how a service refuses a signature.
+func (s service) refuses(format string, args ...any) error {
+	return &Error{Code: s.denied, Status: s.deniedStatus,
+		Message: "AWS was not able to validate the provided access credentials: " + fmt.Sprintf(format, args...)}
 }
 
 // unsigned returns a header that has to be signed and is not; empty: all are.
