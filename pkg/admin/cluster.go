@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"strings"
 	"time"
 
@@ -70,13 +69,10 @@ func OpenCluster(
 	if err != nil {
 		return nil, err
 	}
-	sources := secrets.LocalSources(getenv)
-	maps.Copy(sources, aws.Sources(c.AWS))
-	sealed, err := secrets.Open(ctx, secrets.Config{
-		Provider: c.SecretsProvider, Prefix: prefix,
-		Key:   secrets.KeySource{Provider: c.KeyProvider, Source: c.KeySource},
-		Store: store, Random: random, Sources: sources, Backends: aws.Backends(c.AWS),
-	})
+	sealed, err := aws.Open(ctx, secrets.Config{
+		Provider: c.SecretsProvider, Prefix: prefix, Key: secrets.KeySource{Provider: c.KeyProvider, Source: c.KeySource},
+		Store: store, Random: random,
+	}, getenv, c.AWS)
 	if err != nil {
 		return nil, fmt.Errorf("open the cluster's secrets: %w", err)
 	}

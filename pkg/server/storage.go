@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"maps"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
@@ -28,14 +27,11 @@ func openSecrets(ctx context.Context, shard *config.Shard, store object.Store, c
 	case calls.Region == "" && shard.Server.Provider.Kind == config.ProviderAWS:
 		calls.Region = shard.Server.Provider.Region
 	}
-	sources := secrets.LocalSources(cfg.Getenv)
-	maps.Copy(sources, aws.Sources(calls))
 	out := secrets.Config{
-		Provider: c.Provider, Prefix: c.Prefix, Key: secrets.KeySource(c.EncryptionKey),
-		Store: store, Random: cfg.Random, Sources: sources, Backends: aws.Backends(calls),
+		Provider: c.Provider, Prefix: c.Prefix, Key: secrets.KeySource(c.EncryptionKey), Store: store, Random: cfg.Random,
 	}
 	for _, k := range c.OldEncryptionKeys {
 		out.OldKeys = append(out.OldKeys, secrets.KeySource(k))
 	}
-	return secrets.Open(ctx, out)
+	return aws.Open(ctx, out, cfg.Getenv, calls)
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"time"
 
@@ -21,6 +22,14 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/secrets"
 )
+
+// Open opens secrets as cfg says, wherever they are: it fills in all that can keep them, and
+// all that can have their key, here and at AWS, which is called as c says.
+func Open(ctx context.Context, cfg secrets.Config, getenv func(string) string, c awsclient.Config) (secrets.Secrets, error) {
+	cfg.Sources, cfg.Backends = secrets.LocalSources(getenv), Backends(c)
+	maps.Copy(cfg.Sources, Sources(c))
+	return secrets.Open(ctx, cfg)
+}
 
 // Sources are the two as providers of encryption keys. A key's name there may be an ARN,
 // whose region is then asked; any other name is asked for in that of c.
