@@ -178,7 +178,7 @@ func (w *watch) step(ctx context.Context) {
 		w.tried, w.failures = action, 0
 	}
 	err := w.act(ctx, action)
-	w.since = time.Now() // nobody was watched meanwhile
+	w.since = time.Now() // the server was not watched meanwhile
 	if err == nil {
 		w.failures = 0
 		return

@@ -37,7 +37,7 @@ type State struct {
 // config is cured by one. A server that never was healthy is left to the hook's timeout.
 //
 // watched is the time since the question before in which the server was watched. Only
-// that is silence: who was paused has not seen that nothing answered.
+// that is silence: in a pause it was not seen that nothing answered.
 func (s State) Next(watched time.Duration, seen Seen, lostAfter time.Duration) (State, Action) {
 	s.Silence += watched
 	if seen != Silent {

@@ -76,3 +76,22 @@ func TestSlowFailures(t *testing.T) {
 		}
 	})
 }
+
+// TestStateCannotBeKept: a folder that is not there costs the memory, and one line.
+func TestStateCannotBeKept(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "none", "state")
+	synctest.Test(t, func(t *testing.T) {
+		w := newMachine(t)
+		w.set(200)
+		w.start(t, asg.DefaultLostAfter, file)
+		time.Sleep(time.Hour)
+		w.set(0)
+		time.Sleep(asg.DefaultLostAfter + time.Minute)
+		if err := w.end(); err != nil || !w.member(t).Unhealthy {
+			t.Errorf("ended with %v, and the server is not lost", err)
+		}
+		if n := strings.Count(w.log.String(), "can't be kept"); n != 1 {
+			t.Errorf("%d lines say that nothing is kept, want one: %s", n, w.log)
+		}
+	})
+}

@@ -220,7 +220,9 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%+v: %v is refused: %v", c.reply, err, awscall.Refused(err))
 		}
 	}
-	for _, body := range []string{"<html><body>log in</body></html>", `<?xml version="1.0"?><Maintenance/>`, "<YResponse/>", "", "<XResponse>"} {
+	for _, body := range []string{
+		"<html><body>log in</body></html>", `<?xml version="1.0"?><Maintenance/>`, "<YResponse/>", "", "<XResponse>",
+	} {
 		err := client(&service{replies: []reply{{200, body}}}).Query(t.Context(), "1", "X", nil, nil, awscall.Attempts{Once: true})
 		if err == nil || awscall.Refused(err) {
 			t.Errorf("%s: %v, want that it is not known what came of it", body, err)

@@ -85,7 +85,7 @@ func TestThrottled(t *testing.T) {
 func TestRole(t *testing.T) {
 	for _, variable := range []string{
 		"AWS_ACCESS_KEY_ID", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_WEB_IDENTITY_TOKEN_FILE",
-		"AWS_EC2_METADATA_SERVICE_ENDPOINT",
+		"AWS_EC2_METADATA_SERVICE_ENDPOINT", "AWS_EC2_METADATA_DISABLED",
 	} {
 		t.Setenv(variable, "")
 	}

@@ -19,7 +19,7 @@ func noKeys(t *testing.T) {
 	t.Helper()
 	for _, variable := range []string{
 		"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_EC2_METADATA_SERVICE_ENDPOINT", "AWS_EC2_METADATA_DISABLED",
 	} {
 		t.Setenv(variable, "")
 	}
@@ -65,7 +65,9 @@ func (m *recorder) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestMetadataVersion: a service that gives no session is asked for nothing more.
 func TestMetadataVersion(t *testing.T) {
 	noKeys(t)
-	for mode, want := range map[string]string{"": "http://169.254.169.254/", "ipv4": "http://169.254.169.254/", "IPv6": "http://[fd00:ec2::254]/"} {
+	for mode, want := range map[string]string{
+		"": "http://169.254.169.254/", "ipv4": "http://169.254.169.254/", "IPv6": "http://[fd00:ec2::254]/",
+	} {
 		t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", mode)
 		m := &recorder{}
 		s, err := awsclient.Config{Region: "r", Local: &http.Client{Transport: m}}.Open(t.Context())

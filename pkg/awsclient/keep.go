@@ -14,7 +14,7 @@ import (
 type Keys = sdk.Credentials
 
 const (
-	// fetchTime is how long anybody waits for keys: less than an attempt of a call may
+	// fetchTime is how long a call waits for keys: less than an attempt of one may
 	// take.
 	fetchTime = 8 * time.Second
 	// fetchPause is how soon keys are asked for again that could not be had, or were
@@ -23,8 +23,8 @@ const (
 	// ahead is how long before their end keys are asked for anew, so that none ends on
 	// its way. Keys with a short life are renewed when a quarter of it is left.
 	ahead = 5 * time.Minute
-	// undated is how soon keys are asked for anew that never expire: a file has others
-	// when somebody has written it.
+	// undated is how soon keys are asked for anew that never expire: the file that they are
+	// of may have been edited.
 	undated = time.Minute
 )
 

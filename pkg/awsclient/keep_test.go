@@ -52,7 +52,7 @@ func TestRenewal(t *testing.T) {
 				}
 				time.Sleep(renewed / 10)
 			}
-			for _, want := range []string{"K1", "K2"} { // nobody waits for the others
+			for _, want := range []string{"K1", "K2"} { // the others come without a wait
 				if id, _, err := get(t, k); id != want || err != nil || i.asked != 2 {
 					t.Errorf("life %s: %s, %v, asked %d times, want %s", life, id, err, i.asked, want)
 				}
@@ -89,8 +89,8 @@ func TestSourceFails(t *testing.T) {
 	})
 }
 
-// TestSourceHangs: nobody waits for longer than 8 s, or than allowed, and with good keys not
-// at all.
+// TestSourceHangs: a call waits for 8 s at most, or as long as it may, and with good keys
+// not at all.
 func TestSourceHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{life: time.Hour, hangs: time.Minute}

@@ -20,7 +20,7 @@ const modeVariable = "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE"
 func newMetadata(client *http.Client) *imds.Client { return Config{Local: client}.metadata() }
 
 // metadata calls the metadata service, always with a session: version 1, which answers
-// whoever can have a request be sent from here, is never asked.
+// any request that can be made to come from here, is never asked.
 func (c Config) metadata() *imds.Client {
 	o := imds.Options{Endpoint: c.Metadata, EnableFallback: sdk.FalseTernary}
 	if strings.EqualFold(os.Getenv(modeVariable), "IPv6") {

@@ -24,7 +24,8 @@ func noKeys(t *testing.T) {
 	t.Helper()
 	for _, variable := range []string{
 		"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_EC2_METADATA_SERVICE_ENDPOINT", "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE",
+		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_EC2_METADATA_SERVICE_ENDPOINT", "AWS_EC2_METADATA_DISABLED", "AWS_PROFILE",
+		"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE",
 	} {
 		t.Setenv(variable, "")
 	}
@@ -123,7 +124,8 @@ func TestFile(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 	write("[default]\naws_access_key_id = half\n")
 	wire := &store{}
-	if id, err := put(t, withKeys(t, wire, nil), wire); id != "" || err == nil || !strings.Contains(err.Error(), "partial static credentials") {
+	id, err := put(t, withKeys(t, wire, nil), wire)
+	if id != "" || err == nil || !strings.Contains(err.Error(), "partial static credentials") {
 		t.Errorf("half a key in the file: %q, %v", id, err)
 	}
 	write("[default]\naws_access_key_id = file\naws_secret_access_key = secret\n")

@@ -55,7 +55,7 @@ func (d *metadata) meets() Fault {
 func (d *metadata) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m, f := d.machine(), d.meets()
 	if f.Delay > 0 && d.c.cfg.Wait(r.Context(), f.Delay) != nil {
-		return // nobody waits for the reply any more
+		return // the caller has gone
 	}
 	switch {
 	case m == nil || f.Dropped || f.Lost:

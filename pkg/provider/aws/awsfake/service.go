@@ -76,7 +76,8 @@ func queryService(name, version string, actions map[string]action) service {
 	return service{
 		name: name, version: version, actions: actions, content: "text/xml;charset=UTF-8", read: readForm, encode: encodeXML,
 		unknown: "InvalidAction", unsigned: "MissingAuthenticationToken", denied: "SignatureDoesNotMatch",
-		deniedStatus: http.StatusForbidden, expired: "RequestExpired", ended: "ExpiredToken", forbidden: "AccessDenied", forbiddenStatus: http.StatusForbidden,
+		deniedStatus: http.StatusForbidden, expired: "RequestExpired", ended: "ExpiredToken",
+		forbidden: "AccessDenied", forbiddenStatus: http.StatusForbidden,
 		throttled: bad("Throttling", "Rate exceeded"),
 		refusal: func(e *Error, id string) any {
 			return queryRefusal{Type: blame(e), Code: e.Code, Message: e.Message, RequestID: id}

@@ -64,7 +64,7 @@ func (c *Cloud) authenticate(s service, r *http.Request, body []byte) error {
 	return recognize(c, s, m, r, body)
 }
 
-// recognize checks whose signature it is. m is what authorization found. The caller holds
+// recognize checks with which keys a request is signed. m is what authorization found. The caller holds
 // the lock.
 func recognize(c *Cloud, s service, m []string, r *http.Request, body []byte) error {
 	secret, known := c.cfg.Keys[m[1]]
