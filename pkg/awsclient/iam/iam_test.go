@@ -47,7 +47,7 @@ var verb = regexp.MustCompile(`^"((?:Add|Attach|Batch|Cancel|Change|Complete|Cre
 	`Tag|Terminate|Untag|Update|Validate)[A-Z][A-Za-z]+)"$`)
 
 // noAction is what begins like one: codes of refusals, and a field of a launch.
-var noAction = regexp.MustCompile(`(Exceeded|Exception|NotFound|Exists)$|^DisableApiTermination$`)
+var noAction = regexp.MustCompile(`(Exceeded|Exception|NotFound|Exists|Violation)$|^DisableApiTermination$`)
 
 // byName are the services that a folder calls with awscall.
 func byName(path string) []string {

@@ -1,10 +1,10 @@
 package aws_test
 
 import (
-	"bytes"
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,20 +13,22 @@ import (
 	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
 )
 
-// unlisting is a cloud in which no filter finds an instance: EC2 takes the tags of what is
-// terminated before it forgets it.
+// unlisting is a cloud of which no read shows an instance any more, and which still knows
+// it, as EC2 does with what is terminated.
 type unlisting struct {
 	http.Handler
 	id string
 }
 
 func (u *unlisting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	if u.id != "" && strings.Contains(string(body), "Action=DescribeInstances") {
-		body = bytes.ReplaceAll(body, []byte(u.id), []byte("i-0000000000000ffff"))
+	reply := httptest.NewRecorder()
+	u.Handler.ServeHTTP(reply, r)
+	w.WriteHeader(reply.Code)
+	text := reply.Body.String()
+	if u.id != "" && strings.Contains(text, "<DescribeInstancesResponse") {
+		text = strings.ReplaceAll(text, u.id, "i-0000000000000ffff")
 	}
-	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	u.Handler.ServeHTTP(w, r)
+	_, _ = io.WriteString(w, text)
 }
 
 // TestOneThatIsGoneHoldsUpNoOther: the right to end it depends on tags that it has no more,
