@@ -62,7 +62,8 @@ func domain(region string) string {
 	}
 }
 
-// Attempts says how often a call may be made. Each attempt ends after 10 s.
+// Attempts says how often a call may be made. Each attempt ends 10 s after
+// it was sent.
 type Attempts struct {
 	// Once is for what changes something: a lost reply can't tell what it did, and the
 	// caller has to look.
@@ -72,9 +73,13 @@ type Attempts struct {
 	Permit func(ctx context.Context) error
 }
 
-// attemptTime is how long one attempt may take, from the search for credentials to the end
-// of the reply: what never comes would hold a caller as long as the caller lives.
-const attemptTime = 10 * time.Second
+// attemptTime is how long one attempt may take, from the moment it is sent to the end of
+// its reply, and signTime the search for credentials before it: what never comes would
+// hold a caller as long as the caller lives.
+const (
+	attemptTime = 10 * time.Second
+	signTime    = 10 * time.Second
+)
 
 // Reads are repeated a few times when the service does not answer, or has too much to
 // do, with waits that double.
@@ -114,9 +119,7 @@ func (u unsent) Unwrap() error { return u.error }
 func (c *Client) attempt(
 	ctx context.Context, m message, refusal func(int, []byte) *Error, permit func(context.Context) error,
 ) ([]byte, error) {
-	limited, cancel := context.WithTimeout(ctx, attemptTime)
-	defer cancel()
-	r, id, err := c.signed(limited, m)
+	r, id, err := c.signed(ctx, m)
 	if err != nil {
 		return nil, unsent{err}
 	}
@@ -125,7 +128,9 @@ func (c *Client) attempt(
 			return nil, err
 		}
 	}
-	reply, err := c.session.HTTPClient.Do(r)
+	limited, cancel := context.WithTimeout(ctx, attemptTime)
+	defer cancel()
+	reply, err := c.session.HTTPClient.Do(r.WithContext(limited))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.action, err)
 	}
@@ -149,6 +154,8 @@ func (c *Client) attempt(
 
 // signed returns the request, and by which id the keys are that it is signed with.
 func (c *Client) signed(ctx context.Context, m message) (r *http.Request, id string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, signTime)
+	defer cancel()
 	r, err = http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(m.body))
 	if err != nil {
 		return nil, "", fmt.Errorf("%s: %w", m.action, err)

@@ -76,7 +76,7 @@ func (s Session) Endpoint(of Service) *string {
 }
 
 // Forget has credentials be asked for anew that a service says have expired, if id is
-// that of those which are kept. Credentials that don't change are not forgotten.
+// that of those which are kept, or empty. Credentials that don't change are not forgotten.
 func (s Session) Forget(id string) {
 	if keeper, ok := s.Credentials.(interface{ Forget(id string) }); ok {
 		keeper.Forget(id)

@@ -13,7 +13,6 @@ import (
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
-	"github.com/aws/aws-sdk-go-v2/credentials/ec2rolecreds"
 	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
 )
 
@@ -87,7 +86,7 @@ func (c Config) Ask() (func(context.Context) (Keys, error), error) {
 		return nil, errors.New(webIdentity + " is set, and web identities are known for S3 only: give the pod its role with EKS Pod Identity, " +
 			"or give keys (AWS_ACCESS_KEY_ID), or unset it to use the role of the machine")
 	}
-	return ec2rolecreds.New(func(o *ec2rolecreds.Options) { o.Client = c.metadata() }).Retrieve, nil
+	return roleKeys(c.metadata()), nil
 }
 
 // static are credentials that don't change.

@@ -77,6 +77,9 @@ func TestMetadataVersion(t *testing.T) {
 		if _, err := s.Credentials.Retrieve(t.Context()); err == nil {
 			t.Errorf("mode %q: keys without a session", mode)
 		}
+		if len(m.asked) == 0 {
+			t.Errorf("mode %q: nothing was asked", mode)
+		}
 		for _, asked := range m.asked {
 			if asked != "PUT "+want+"latest/api/token" {
 				t.Errorf("mode %q: %s", mode, asked)

@@ -23,6 +23,9 @@ const (
 	// ahead is how long before their end keys are asked for anew, so that none ends on
 	// its way. Keys with a short life are renewed when a quarter of it is left.
 	ahead = 5 * time.Minute
+	// often is how soon keys are asked for anew that live longer than that: the role may be
+	// another by then.
+	often = time.Hour
 	// undated is how soon keys are asked for anew that never expire: the file that they are
 	// of may have been edited.
 	undated = time.Minute
@@ -40,6 +43,7 @@ type Keeper struct {
 	keys   Keys
 	renew  time.Time     // when to ask for others
 	failed error         // why the last ones could not be had; nil: they could
+	doubts bool          // a service has refused the keys: others are waited for
 	flight chan struct{} // closed when the source has answered; nil: it is not being asked
 }
 
@@ -79,7 +83,7 @@ func (k *Keeper) have(ctx context.Context) (Keys, <-chan struct{}, error) {
 		k.flight = make(chan struct{})
 		go k.fetch(context.WithoutCancel(ctx), k.flight)
 	}
-	switch good := k.keys.HasKeys() && (!k.keys.CanExpire || now.Before(k.keys.Expires)); {
+	switch good := k.keys.HasKeys() && !k.doubts && (!k.keys.CanExpire || now.Before(k.keys.Expires)); {
 	case good, waits && k.failed == nil: // what came expired may be so only by this machine's clock
 		return k.keys, nil, nil
 	case waits:
@@ -100,7 +104,7 @@ func (k *Keeper) fetch(ctx context.Context, flight chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	k.flight, k.failed, k.renew = nil, err, now.Add(fetchPause)
+	k.flight, k.failed, k.renew, k.doubts = nil, err, now.Add(fetchPause), false
 	if err == nil {
 		k.keys = keys
 		k.renew = renewal(keys, now)
@@ -116,15 +120,16 @@ func renewal(keys Keys, now time.Time) time.Time {
 		return now.Add(undated)
 	}
 	life := keys.Expires.Sub(now)
-	return now.Add(max(fetchPause, life-min(ahead, life/4)))
+	return now.Add(max(fetchPause, min(often, life-min(ahead, life/4))))
 }
 
-// Forget has the next Retrieve ask the source, if the keys by this id are those that are
-// kept: a service has refused them.
+// Forget has the next Retrieve ask the source, and wait for it, if the keys by this id are
+// those that are kept, or id is empty: a service has refused them. They are kept all the same until the
+// source has answered, since it may be the clock here that is wrong.
 func (k *Keeper) Forget(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.keys.AccessKeyID == id {
-		k.keys, k.renew = Keys{}, time.Time{}
+	if id == "" || k.keys.AccessKeyID == id {
+		k.doubts, k.renew = true, time.Time{}
 	}
 }

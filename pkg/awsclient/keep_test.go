@@ -41,7 +41,7 @@ func get(t *testing.T, k *awsclient.Keeper) (id string, took time.Duration, err 
 // TestRenewal: keys are asked for anew before they end, and not before that.
 func TestRenewal(t *testing.T) {
 	for life, renewed := range map[time.Duration]time.Duration{
-		6 * time.Hour: 6*time.Hour - 5*time.Minute, 2 * time.Minute: 90 * time.Second, 0: time.Minute,
+		6 * time.Hour: time.Hour, 30 * time.Minute: 25 * time.Minute, 2 * time.Minute: 90 * time.Second, 0: time.Minute,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			i := &issuer{life: life}
@@ -125,12 +125,18 @@ func TestSourceHangs(t *testing.T) {
 	})
 }
 
-// TestForget: keys that a service refuses are given up, if they are the ones.
+// TestForget: keys that a service refuses are given up, if they are the ones, and there
+// are others.
 func TestForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{life: time.Hour}
 		k := awsclient.Keep(i.ask)
-		for _, step := range []struct{ forget, want string }{{"", "K1"}, {"K1", "K2"}, {"K1", "K2"}} {
+		for _, step := range []struct {
+			forget string
+			fails  error // what the source says then
+			want   string
+		}{{"", nil, "K1"}, {"K1", nil, "K2"}, {"K1", nil, "K2"}, {"K2", errors.New("503"), "K2"}} {
+			i.err = step.fails
 			k.Forget(step.forget)
 			if id, _, err := get(t, k); id != step.want || err != nil {
 				t.Errorf("%+v: %s, %v", step, id, err)

@@ -29,7 +29,9 @@ func (s *Store) explainPut(err, absent error) error {
 // that the key has no object means to the caller.
 func (s *Store) explain(err, absent error) error {
 	var answer minio.ErrorResponse
-	if !errors.As(err, &answer) || answer.StatusCode != http.StatusNotFound {
+	known := errors.As(err, &answer)
+	s.doubt(answer)
+	if !known || answer.StatusCode != http.StatusNotFound {
 		return fmt.Errorf("%w: %w", object.ErrUnknown, err)
 	}
 	// The client makes up these codes when there is no document; XMLName is only

@@ -175,9 +175,6 @@ func (c Config) options() (string, *minio.Options, error) {
 	if c.PathStyle {
 		o.BucketLookup = minio.BucketLookupPath
 	}
-	if o.Creds, err = c.keys(); err != nil {
-		return "", nil, err
-	}
 	return u.Host, o, nil
 }
 

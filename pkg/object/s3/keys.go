@@ -8,21 +8,24 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/nstance/nstance/pkg/awsclient"
+	"github.com/nstance/nstance/pkg/object"
 )
 
 // identityTime is how long one request for the keys of a web identity, or of a file that
 // names another service, may take.
 const identityTime = 5 * time.Second
 
-// keys returns the credentials of c, which sends nothing yet. The client's own chain is
-// not used: it waits for ever for what does not answer, and sends requests without a
-// signature when it finds no keys.
-func (c Config) keys() (*credentials.Credentials, error) {
+// keys returns what keeps the keys that requests are signed with, and asks for them when
+// it is time to; nil: c has keys that never change. It sends nothing yet. The client's own
+// chain is not used: it waits for ever for what does not answer, and sends requests
+// without a signature when it finds no keys.
+func (c Config) keys() (*awsclient.Keeper, error) {
 	if c.AccessKeyID != "" {
-		return credentials.NewStaticV4(c.AccessKeyID, c.SecretAccessKey, c.SessionToken), nil
+		return nil, nil
 	}
 	s := &sources{client: &http.Client{Timeout: identityTime}}
 	if awsclient.WebIdentity() {
@@ -34,7 +37,29 @@ func (c Config) keys() (*credentials.Credentials, error) {
 		}
 		s.other = other
 	}
-	return credentials.New(kept{awsclient.Keep(s.find)}), nil
+	return awsclient.Keep(s.find), nil
+}
+
+// ready waits until there are keys to sign with, as long as ctx lasts: the client asks
+// for them one request after the other, and minds no context.
+func (s *Store) ready(ctx context.Context) error {
+	if s.keys == nil {
+		return nil
+	}
+	if _, err := s.keys.Retrieve(ctx); err != nil {
+		return fmt.Errorf("%w: find credentials: %w", object.ErrUnknown, err)
+	}
+	return nil
+}
+
+// codeExpired is how S3 refuses keys whose time is over.
+const codeExpired = "ExpiredToken"
+
+// doubt has keys be asked for anew that S3 has refused.
+func (s *Store) doubt(answer minio.ErrorResponse) {
+	if s.keys != nil && answer.Code == codeExpired {
+		s.keys.Forget("")
+	}
 }
 
 // source is where keys may come from.

@@ -1,6 +1,7 @@
 package s3_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -80,7 +81,7 @@ func TestRole(t *testing.T) {
 	noKeys(t)
 	for name, fault := range map[string]awsfake.Fault{"503": {Status: http.StatusServiceUnavailable}, "hangs": {Delay: time.Hour}} {
 		synctest.Test(t, func(t *testing.T) {
-			cloud := awsfake.New(awsfake.Config{Region: "r", Role: "server", RoleLife: time.Hour})
+			cloud := awsfake.New(awsfake.Config{Region: "r", Role: "server", RoleLife: 6 * time.Hour})
 			metadata := cloud.Metadata(cloud.Plant("subnet-0000000a", nil, false))
 			wire := &store{}
 			s := withKeys(t, wire, func(cfg *s3.Config) { cfg.Local = awsclienttest.Serve(t, metadata, "r").HTTPClient })
@@ -89,7 +90,7 @@ func TestRole(t *testing.T) {
 				t.Fatalf("%s: first: %q, %v", name, id, err)
 			}
 			cloud.FailNext(awsfake.MetadataService, 10000, fault)
-			for began := time.Now(); time.Since(began) < 59*time.Minute; time.Sleep(time.Minute) {
+			for began := time.Now(); time.Since(began) < 359*time.Minute; time.Sleep(10 * time.Minute) {
 				before := time.Now()
 				if again, err := put(t, s, wire); err != nil || again != id || time.Since(before) != 0 {
 					t.Errorf("%s, after %s: %q, %v in %s", name, time.Since(began), again, err, time.Since(before))
@@ -107,6 +108,33 @@ func TestRole(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestKeysThatDoNotCome: who can wait for a second waits no longer, whoever waits beside.
+func TestKeysThatDoNotCome(t *testing.T) {
+	noKeys(t)
+	synctest.Test(t, func(t *testing.T) {
+		cloud := awsfake.New(awsfake.Config{Region: "r", Role: "server"})
+		metadata := cloud.Metadata(cloud.Plant("subnet-0000000a", nil, false))
+		s := withKeys(t, &store{}, func(cfg *s3.Config) { cfg.Local = awsclienttest.Serve(t, metadata, "r").HTTPClient })
+		cloud.FailNext(awsfake.MetadataService, 10000, awsfake.Fault{Delay: time.Hour})
+		patient := make(chan error, 1)
+		go func() {
+			_, err := s.Put(t.Context(), "a", nil, object.IfAbsent())
+			patient <- err
+		}()
+		time.Sleep(500 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if _, err := s.Get(ctx, "a"); !errors.Is(err, object.ErrUnknown) || time.Since(began) != time.Second {
+			t.Errorf("with a second to wait: %v after %s", err, time.Since(began))
+		}
+		if err := <-patient; !errors.Is(err, object.ErrUnknown) || time.Since(began) > 10*time.Second {
+			t.Errorf("with more: %v after %s", err, time.Since(began))
+		}
+		time.Sleep(time.Minute) // what is asked beside ends
+	})
 }
 
 // TestFile: the shared credentials file comes before a role, and stays.

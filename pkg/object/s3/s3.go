@@ -32,8 +32,10 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/encrypt"
 
+	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/retry"
 )
@@ -52,6 +54,7 @@ type Store struct {
 	client     minio.Core
 	bucket     string
 	timeout    time.Duration
+	keys       *awsclient.Keeper  // what requests are signed with; nil: it never changes
 	encryption encrypt.ServerSide // of writes; nil: as the bucket says
 }
 
@@ -66,6 +69,13 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open S3 bucket: %w", err)
 	}
+	keys, err := cfg.keys()
+	if err != nil {
+		return nil, fmt.Errorf("open S3 bucket: %w", err)
+	}
+	if options.Creds = credentials.New(kept{keys}); keys == nil {
+		options.Creds = credentials.NewStaticV4(cfg.AccessKeyID, cfg.SecretAccessKey, cfg.SessionToken)
+	}
 	client, err := minio.New(endpoint, options)
 	if err != nil {
 		return nil, fmt.Errorf("open S3 bucket: endpoint %q: %w", cfg.Endpoint, err)
@@ -78,7 +88,7 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open S3 bucket: %w", err)
 	}
-	return &Store{client: minio.Core{Client: client}, bucket: cfg.Bucket, timeout: timeout, encryption: sse}, nil
+	return &Store{client: minio.Core{Client: client}, bucket: cfg.Bucket, timeout: timeout, keys: keys, encryption: sse}, nil
 }
 
 // Get implements object.Store.
@@ -98,6 +108,9 @@ func (s *Store) Get(ctx context.Context, key string) (object.Object, error) {
 }
 
 func (s *Store) get(ctx context.Context, key string) (object.Object, error) {
+	if err := s.ready(ctx); err != nil {
+		return object.Object{}, err
+	}
 	body, info, _, err := s.client.GetObject(ctx, s.bucket, key, minio.GetObjectOptions{})
 	if err != nil {
 		return object.Object{}, s.explain(err, object.ErrNotFound)
@@ -135,6 +148,9 @@ func (s *Store) Put(ctx context.Context, key string, body []byte, pre object.Pre
 func (s *Store) put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
+	if err := s.ready(ctx); err != nil {
+		return "", err
+	}
 	opts := minio.PutObjectOptions{ServerSideEncryption: s.encryption}
 	absent := object.ErrUnknown // what a 404 means
 	switch {
@@ -178,6 +194,9 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
+	if err := s.ready(ctx); err != nil {
+		return fmt.Errorf("delete %s: %w", key, err)
+	}
 	err := s.client.RemoveObject(ctx, s.bucket, key, minio.RemoveObjectOptions{})
 	if err == nil {
 		return nil
@@ -206,6 +225,9 @@ func (s *Store) List(ctx context.Context, prefix, token string) (object.Page, er
 
 func (s *Store) list(ctx context.Context, prefix, token string) (object.Page, error) {
 	var page object.Page
+	if err := s.ready(ctx); err != nil {
+		return page, err
+	}
 	owner := false
 	for o := range s.client.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{
 		Prefix: prefix, Recursive: true, StartAfter: token, MaxKeys: pageSize, FetchOwner: &owner,
@@ -260,5 +282,6 @@ func passing(err error) bool {
 	if !errors.As(err, &answer) {
 		return true
 	}
-	return answer.StatusCode >= http.StatusInternalServerError || answer.StatusCode == http.StatusTooManyRequests
+	return answer.StatusCode >= http.StatusInternalServerError || answer.StatusCode == http.StatusTooManyRequests ||
+		answer.Code == codeExpired
 }

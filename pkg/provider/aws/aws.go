@@ -16,9 +16,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/smithy-go/middleware"
 
 	"github.com/nstance/nstance/pkg/awscall"
 	"github.com/nstance/nstance/pkg/awsclient"
@@ -118,6 +120,21 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 func newEC2(s awsclient.Session) *ec2.Client {
 	return ec2.New(ec2.Options{
 		Region: s.Region, Credentials: s.Credentials, HTTPClient: s.HTTPClient, RetryMode: sdk.RetryModeStandard,
-		BaseEndpoint: s.Endpoint(awsclient.EC2),
+		BaseEndpoint: s.Endpoint(awsclient.EC2), APIOptions: []func(*middleware.Stack) error{forgetting(s)},
 	})
+}
+
+// forgetting has keys be asked for anew once EC2 has said that they have expired.
+func forgetting(s awsclient.Session) func(*middleware.Stack) error {
+	return func(stack *middleware.Stack) error {
+		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("ForgetExpiredKeys", func(
+			ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler,
+		) (middleware.InitializeOutput, middleware.Metadata, error) {
+			out, more, err := next.HandleInitialize(ctx, in)
+			if code, _ := awsclient.Code(err); slices.Contains([]string{"ExpiredToken", "ExpiredTokenException", "RequestExpired"}, code) {
+				s.Forget("")
+			}
+			return out, more, err
+		}), middleware.After)
+	}
 }

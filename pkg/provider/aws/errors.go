@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -45,8 +47,12 @@ func errorTable() []errorRow {
 	}
 	// Neither is a kind: Create looks at what there is.
 	add(nil, 0, codeMismatch, codeTerminated)
+	// Nor is what is over with other keys, or with a clock that is right again.
+	add(nil, 0, "ExpiredToken*", "RequestExpired", "InvalidSecurity.RequestHasExpired")
 	add(provider.ErrUnauthorized, 401, codeNone)
 	add(provider.ErrUnauthorized, 403, codeNone)
+	add(provider.ErrThrottled, 429, codeNone)
+	add(nil, 0, codeNone)
 	add(provider.ErrSubnetFull, 0, "InsufficientFreeAddressesInSubnet", "InsufficientCidrBlocks")
 	// These are the account's or the zone's. Lack of capacity is a 500.
 	add(provider.ErrQuota, 0, "InsufficientInstanceCapacity", "InsufficientCapacity*", "InsufficientHostCapacity",
@@ -60,10 +66,9 @@ func errorTable() []errorRow {
 		"TooManyRequestsException", "EC2ThrottledException", "SlowDown")
 	add(provider.ErrThrottled, 429, "*")
 	add(provider.ErrUnauthorized, 0, "UnauthorizedOperation", "AuthFailure*", "AccessDenied*", "InvalidClientTokenId", "SignatureDoesNotMatch",
-		"IncompleteSignature", "MissingAuthenticationToken", "ExpiredToken*", "InvalidSecurity", "InvalidSecurity.RequestHasExpired",
-		"RequestExpired", "OptInRequired", "Blocked", "AccountDisabled", "UnrecognizedClientException")
+		"IncompleteSignature", "MissingAuthenticationToken", "InvalidSecurity", "OptInRequired", "Blocked", "AccountDisabled", "UnrecognizedClientException")
 	add(provider.ErrNotFound, 4, "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "TargetGroupNotFound")
-	add(provider.ErrInvalid, 4, "Invalid*", "Missing*", "UnknownParameter*", "UnknownPrincipalType*", "Malformed*", "Unsupported*",
+	add(provider.ErrInvalid, 4, "Invalid*", "Missing*", "Unknown*", "Malformed*", "Unsupported*",
 		"NotSupported", "InstanceCreditSpecification.NotSupported", "VolumeTypeNotAvailableInZone", "TagPolicyViolation", "NoSuchEntity",
 		"OperationNotPermitted", "TagLimitExceeded",
 		"FilterLimitExceeded", "SecurityGroupLimitExceeded", "SecurityGroupsPerInstanceLimitExceeded", "AttachmentLimitExceeded",
@@ -125,9 +130,11 @@ func sorted(action string, err error) error {
 // answer, or is not well. Who has none at all is told so, and has to be given some.
 func passing(err error) bool {
 	var late interface{ Timeout() bool }
+	var unreached *net.OpError
 	_, status := awsclient.Code(err)
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || status >= http.StatusInternalServerError ||
-		errors.As(err, &late) && late.Timeout()
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &unreached) ||
+		status >= http.StatusInternalServerError || status == http.StatusTooManyRequests || errors.As(err, &late) && late.Timeout()
 }
 
 // said reads as the service's own words. The SDK's have the id of the request in them,

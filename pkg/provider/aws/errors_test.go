@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -56,7 +59,9 @@ func TestErrorKinds(t *testing.T) {
 		{"AuthFailure.ServiceLinkedRoleCreationNotPermitted", 403, provider.ErrUnauthorized},
 		{"AccountDisabled", 400, provider.ErrUnauthorized},
 		{"InvalidClientTokenId", 403, provider.ErrUnauthorized},
-		{"RequestExpired", 400, provider.ErrUnauthorized},
+		{"RequestExpired", 400, nil},
+		{"ExpiredToken", 400, nil},
+		{"UnknownVolumeType.Unsupported", 400, provider.ErrInvalid},
 		{"OptInRequired", 401, provider.ErrUnauthorized},
 		{"InvalidInstanceID.NotFound", 400, provider.ErrNotFound},
 		{"InvalidParameterValue", 400, provider.ErrInvalid},
@@ -147,6 +152,8 @@ func TestCredentialsThatAreLate(t *testing.T) {
 	}{
 		{fmt.Errorf("get metadata: %w", context.DeadlineExceeded), nil},
 		{slow{errors.New("get metadata: no answer")}, nil},
+		{fmt.Errorf("get metadata: %w", &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}), nil},
+		{fmt.Errorf("get metadata: %w", io.EOF), nil},
 		{errors.New("no role"), provider.ErrUnauthorized},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -156,6 +163,32 @@ func TestCredentialsThatAreLate(t *testing.T) {
 				t.Errorf("%v, want %v", err, c.kind)
 			}
 		})
+	}
+}
+
+// TestExpiredKeys are asked for anew, and what was refused for them may be asked again.
+func TestExpiredKeys(t *testing.T) {
+	asked := 0
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		_, _ = fmt.Fprintf(w, `{"AccessKeyId": "AKID%d", "SecretAccessKey": "s", "Token": "t", "Expiration": "2999-01-01T00:00:00Z"}`, asked)
+	}))
+	defer source.Close()
+	t.Setenv("AWS_ACCESS_KEY_ID", "")
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "")
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", source.URL)
+	cloud := awsfake.New(cloudConfig(t))
+	cfg := aws.Default(scope, slog.New(slog.DiscardHandler))
+	cfg.Region, cfg.HTTPClient = region, serve(t, cloud)
+	p, err := aws.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud.FailNext("RunInstances", 1, awsfake.Fault{Code: "ExpiredToken", Status: http.StatusBadRequest, Message: "over"})
+	_, first := p.Create(t.Context(), spec(t, 1))
+	_, second := p.Create(t.Context(), spec(t, 1))
+	if first == nil || provider.Definite(first) || second != nil || asked != 2 {
+		t.Errorf("%v, then %v; keys were asked for %d times, want 2", first, second, asked)
 	}
 }
 

@@ -150,7 +150,7 @@ func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
 // terminateUnseen ends instances that reads of this scope have shown before and don't show
 // now, which is so of one right after its launch, of one that has other tags meanwhile,
 // and of one that EC2 is about to forget, without tags already. One with other tags is not
-// this scope's any more. Each has a call of its own: a right that depends on tags is
+// this scope's any more; one without any may be too young to be shown with them. Each has a call of its own: a right that depends on tags is
 // refused for what has none, and with it all else that is named in the call.
 func (p *Provider) terminateUnseen(ctx context.Context, ids []string) map[string]error {
 	failed := map[string]error{}
@@ -163,7 +163,7 @@ func (p *Provider) terminateUnseen(ctx context.Context, ids []string) map[string
 		switch {
 		case err != nil:
 			failed[id] = fmt.Errorf("describe instances: %w", err)
-		case n >= 0 && !vms[n].State.Exists(), n >= 0 && !p.cfg.Scope.Owns(vms[n].Tags):
+		case n >= 0 && !vms[n].State.Exists(), n >= 0 && len(vms[n].Tags) > 0 && !p.cfg.Scope.Owns(vms[n].Tags):
 			p.known.drop(id)
 		default:
 			maps.Copy(failed, p.terminate(ctx, []string{id}))
