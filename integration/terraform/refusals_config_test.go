@@ -29,6 +29,7 @@ func configRefusals() []refusal {
 		{"a size that is too large", group("default", "web", inputs{"size": 10001}), "not 10001 (web)"},
 		{"half an instance", group("default", "web", inputs{"size": 1.5}), "not 1.5 (web)"},
 		{"the largest size", group("default", "web", inputs{"size": 10000}), ""},
+		{"no drain", drain("0"), ""},
 		{"a drain without a unit", drain("90"), "groups: drain_timeout: want a duration from 0s to 24h, such as 90s or 1h30m, not 90 (web)"},
 		{"a drain with days behind", drain("1h1d"), "not 1h1d (web)"},
 		{"a drain of more than a day", drain("1d1ms"), "not 1d1ms (web)"},
@@ -68,6 +69,13 @@ func machineRefusals() []refusal {
 		{"a group of another architecture than its template", group("c7i.large"), "groups: instance_type: want one of the template's arch"},
 		{"a group of its template's architecture", group("c7gn.large"), ""},
 		{"types by their architecture", types(), ""},
+		{"an image and userdata of one's own", inputs{
+			"templates": inputs{"web": inputs{
+				"kind": "web", "ami_id": "ami-0123456789abcdef0", "instance_type": "t3.small", "subnet_pool": "workers",
+				"userdata": inputs{"content": "#!/bin/sh"},
+			}},
+			"groups": inputs{"default": inputs{"web": inputs{"template": "web", "instance_type": "c7i.large"}}},
+		}, ""},
 	}
 }
 
@@ -75,7 +83,7 @@ func machineRefusals() []refusal {
 func types() inputs {
 	templates := inputs{}
 	for arch, names := range map[string]string{
-		"arm64": "a1.medium x2gd.medium im4gn.large is4gen.medium g5g.xlarge hpc7g.4xlarge r8gb.large p6e-gb200.36xlarge",
+		"arm64": "m9g-flex.large a1.medium x2gd.medium im4gn.large is4gen.medium g5g.xlarge hpc7g.4xlarge r8gb.large p6e-gb200.36xlarge",
 		"amd64": "g4dn.xlarge g6e.xlarge m7i-flex.large u7i-12tb.224xlarge t3a.nano c7a.large i7ie.large",
 	} {
 		for name := range strings.FieldsSeq(names) {

@@ -112,6 +112,9 @@ func networkRefusals() []refusal {
 		{"a subnet of IPv6", beside("2001:db8::/64"), "2001:db8::/64 (other)"},
 		{"a subnet that is too small", beside("10.0.1.0/29"), "10.0.1.0/29 (other)"},
 		{"a subnet of another VPC", beside("10.1.0.0/24"), "want ranges within the VPC's, 10.0.0.0/16, not 10.1.0.0/24 (other)"},
+		{"a subnet of a range that the VPC is given elsewhere", with(beside("10.1.0.0/24"), inputs{
+			"vpc": inputs{"cidr": "10.0.0.0/16", "secondary_cidrs": []string{"10.1.0.0/20"}},
+		}), ""},
 		{"a subnet in a subnet", beside("10.0.0.128/25"), "want ranges of which no two overlap, not 10.0.0.128/25 (other), 10.0.0.0/24"},
 		{"one range for two subnets", beside("10.0.0.0/24"), "want ranges of which no two overlap"},
 		{"a subnet beside a subnet", beside("10.0.1.0/24"), ""},
@@ -120,6 +123,8 @@ func networkRefusals() []refusal {
 		{"one number of IPv6 for two subnets", numbered(7, 7), "ipv6_number: want another one for each subnet, not 7 (a), 7 (b)"},
 		{"private servers with IPv6 alone", dual(nil, nil), "nat: want single or per-zone, not none, for private subnets that may have servers"},
 		{"private instances with IPv6 alone", dual("workers", nil), ""},
+		{"private instances beside servers in a public subnet",
+			dual(nil, inputs{"servers": subnet("public", "a", "10.0.2.0/24", nil, nil)}), ""},
 		{"private servers that reach AWS through endpoints", dual(nil, isolated), ""},
 		{"and through those of others", with(dual(nil, isolated), inputs{"interface_endpoints": []string{"ec2", "ssm"}}), "by IPv4 only"},
 	}

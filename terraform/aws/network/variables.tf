@@ -12,6 +12,7 @@ variable "name" {
 variable "vpc" {
   type = object({
     cidr                = optional(string)
+    secondary_cidrs     = optional(list(string), [])
     ipv6                = optional(bool, false)
     id                  = optional(string)
     internet_gateway_id = optional(string)
@@ -19,6 +20,7 @@ variable "vpc" {
   description = <<-EOT
     The VPC. With `cidr` a new one is made, with `ipv6` one that has a range of Amazon's IPv6 addresses too. With `id` an existing one
     is used; then `internet_gateway_id` is required for public subnets, and `ipv6` says that the VPC has such a range.
+    `secondary_cidrs` are ranges that a new one is given elsewhere, of which subnets may be too.
   EOT
   nullable    = false
 
@@ -85,10 +87,12 @@ variable "subnets" {
   # What is no range at all is told above.
   validation {
     condition = alltrue([
-      for s in var.subnets : s.cidr == null || var.vpc.cidr == null || try(
-        tonumber(split("/", s.cidr)[1]) >= tonumber(split("/", var.vpc.cidr)[1]) &&
-        cidrsubnet("${cidrhost(s.cidr, 0)}/${split("/", var.vpc.cidr)[1]}", 0, 0) == cidrsubnet(var.vpc.cidr, 0, 0), true
-      )
+      for s in var.subnets : s.cidr == null || var.vpc.cidr == null || anytrue([
+        for c in concat([var.vpc.cidr], var.vpc.secondary_cidrs) : try(
+          tonumber(split("/", s.cidr)[1]) >= tonumber(split("/", c)[1]) &&
+          cidrsubnet("${cidrhost(s.cidr, 0)}/${split("/", c)[1]}", 0, 0) == cidrsubnet(c, 0, 0), true
+        )
+      ])
     ])
     error_message = join("", [
       "subnets: cidr: want ranges within the VPC's, ${coalesce(var.vpc.cidr, "none")}, not ",
@@ -151,7 +155,8 @@ variable "nat" {
   type        = string
   description = <<-EOT
     NAT gateways for private subnets: `none`, `single` (one for all zones: cheaper, and gone with its zone) or `per-zone`. Each is in
-    a public subnet of its zone. `none` is for those with IPv6 and a `pool`: servers call AWS by IPv4.
+    a public subnet of its zone. `none` is for those with IPv6 and instances alone: servers call AWS by IPv4, and
+    need another subnet.
   EOT
   default     = "none"
   nullable    = false
@@ -178,7 +183,7 @@ variable "nat" {
   }
   validation {
     condition = (
-      var.nat != "none" ||
+      var.nat != "none" || anytrue([for s in var.subnets : s.role == "public"]) ||
       alltrue([for s in var.subnets : s.role != "private" || s.cidr == null || s.ipv6_number == null || s.pool != null]) ||
       anytrue([for s in var.subnets : s.role == "isolated"]) && (
         var.interface_endpoints == null ? true : length(setsubtract(["ec2", "autoscaling"], var.interface_endpoints)) == 0

@@ -61,11 +61,12 @@ variable "templates" {
       join(", ", [for n, t in var.templates : "${t.size} (${n})" if t.size != null]),
     ])
   }
-  # Of what AWS calls its types: Graviton has a g behind the generation, and a1 was the first of it.
+  # Of what AWS calls its types: Graviton has a g behind the generation, and a1 was the first of it. With an image and userdata of
+  # its own a template's arch says nothing.
   validation {
     condition = alltrue([
-      for t in var.templates : t.instance_type == null || try(
-        (t.arch == "arm64") == can(regex("^(a1|[a-z]+[0-9]+g[a-z]*|p[0-9]+e-gb[0-9]+)\\.", t.instance_type)), false
+      for t in var.templates : t.instance_type == null || (t.ami_id != null || t.image != null) && t.userdata != null || try(
+        (t.arch == "arm64") == can(regex("^(a1|[a-z]+[0-9]+g[a-z]*(-[a-z0-9]+)?|p[0-9]+e-gb[0-9]+)\\.", t.instance_type)), false
       )
     ])
     error_message = join("", [
@@ -150,10 +151,10 @@ variable "groups" {
     condition = alltrue(flatten([
       for groups in var.groups : [
         for g in groups : g.drain_timeout == null || try(
-          can(regex("^[0-9]+d$|^([0-9]+d)?([0-9]+(\\.[0-9]+)?(h|m|s|ms|us|ns))+$", g.drain_timeout)) && sum([
+          can(regex("^0$|^[0-9]+d$|^([0-9]+d)?([0-9]+(\\.[0-9]+)?(h|m|s|ms|us|ns))+$", g.drain_timeout)) && sum(concat([0], [
             for part in regexall("([0-9.]+)(ms|us|ns|d|h|m|s)", g.drain_timeout) :
             part[0] * { d = 86400, h = 3600, m = 60, s = 1, ms = 0.001, us = 0.000001, ns = 0.000000001 }[part[1]]
-          ]) <= 86400, false
+          ])) <= 86400, false
         )
       ]
     ]))
@@ -178,8 +179,11 @@ variable "groups" {
     condition = alltrue(flatten([
       for groups in var.groups : [
         for g in groups : g.instance_type == null || try(
+          (var.templates[g.template].ami_id != null || var.templates[g.template].image != null) &&
+          var.templates[g.template].userdata != null, false
+          ) || try(
           (var.templates[g.template].arch == "arm64") ==
-          can(regex("^(a1|[a-z]+[0-9]+g[a-z]*|p[0-9]+e-gb[0-9]+)\\.", g.instance_type)), true
+          can(regex("^(a1|[a-z]+[0-9]+g[a-z]*(-[a-z0-9]+)?|p[0-9]+e-gb[0-9]+)\\.", g.instance_type)), true
         )
       ]
     ]))

@@ -106,7 +106,7 @@ variable "vm" {
   }
   # Of what AWS calls its types: Graviton has a g behind the generation, and a1 was the first of it.
   validation {
-    condition = (var.vm.arch == "arm64") == can(regex("^(a1|[a-z]+[0-9]+g[a-z]*|p[0-9]+e-gb[0-9]+)\\.", var.vm.instance_type))
+    condition = (var.vm.arch == "arm64") == can(regex("^(a1|[a-z]+[0-9]+g[a-z]*(-[a-z0-9]+)?|p[0-9]+e-gb[0-9]+)\\.", var.vm.instance_type))
     error_message = join("", [
       "vm.instance_type: want one of vm.arch, ${var.vm.arch}, not ${var.vm.instance_type}. Those with a g behind the generation, such as ",
       "t4g and m7g, are arm64, and others amd64, such as t3",
