@@ -66,7 +66,8 @@ func errorTable() []errorRow {
 		"TooManyRequestsException", "EC2ThrottledException", "SlowDown")
 	add(provider.ErrThrottled, 429, "*")
 	add(provider.ErrUnauthorized, 0, "UnauthorizedOperation", "AuthFailure*", "AccessDenied*", "InvalidClientTokenId", "SignatureDoesNotMatch",
-		"IncompleteSignature", "MissingAuthenticationToken", "InvalidSecurity", "OptInRequired", "Blocked", "AccountDisabled", "UnrecognizedClientException")
+		"IncompleteSignature", "MissingAuthenticationToken", "InvalidSecurity", "OptInRequired", "Blocked", "AccountDisabled",
+		"UnrecognizedClientException")
 	add(provider.ErrNotFound, 4, "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "TargetGroupNotFound")
 	add(provider.ErrInvalid, 4, "Invalid*", "Missing*", "Unknown*", "Malformed*", "Unsupported*",
 		"NotSupported", "InstanceCreditSpecification.NotSupported", "VolumeTypeNotAvailableInZone", "TagPolicyViolation", "NoSuchEntity",

@@ -150,8 +150,9 @@ func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
 // terminateUnseen ends instances that reads of this scope have shown before and don't show
 // now, which is so of one right after its launch, of one that has other tags meanwhile,
 // and of one that EC2 is about to forget, without tags already. One with other tags is not
-// this scope's any more; one without any may be too young to be shown with them. Each has a call of its own: a right that depends on tags is
-// refused for what has none, and with it all else that is named in the call.
+// this scope's any more; one without any may be too young to be shown with them. Each has
+// a call of its own: a right that depends on tags is refused for what has none, and with
+// it all else that is named in the call.
 func (p *Provider) terminateUnseen(ctx context.Context, ids []string) map[string]error {
 	failed := map[string]error{}
 	if len(ids) == 0 {
