@@ -40,6 +40,14 @@ func (c Config) keys() (*awsclient.Keeper, error) {
 	return awsclient.Keep(s.find), nil
 }
 
+// signer gives the client the keys that are kept, or, if there are none, those of c.
+func (c Config) signer(keys *awsclient.Keeper) *credentials.Credentials {
+	if keys == nil {
+		return credentials.NewStaticV4(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)
+	}
+	return credentials.New(kept{keys})
+}
+
 // ready waits until there are keys to sign with, as long as ctx lasts: the client asks
 // for them one request after the other, and minds no context.
 func (s *Store) ready(ctx context.Context) error {

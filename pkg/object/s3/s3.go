@@ -32,7 +32,6 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
-	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/minio/minio-go/v7/pkg/encrypt"
 
 	"github.com/nstance/nstance/pkg/awsclient"
@@ -73,9 +72,7 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open S3 bucket: %w", err)
 	}
-	if options.Creds = credentials.New(kept{keys}); keys == nil {
-		options.Creds = credentials.NewStaticV4(cfg.AccessKeyID, cfg.SecretAccessKey, cfg.SessionToken)
-	}
+	options.Creds = cfg.signer(keys)
 	client, err := minio.New(endpoint, options)
 	if err != nil {
 		return nil, fmt.Errorf("open S3 bucket: endpoint %q: %w", cfg.Endpoint, err)
