@@ -144,7 +144,7 @@ func (c *Client) attempt(
 	case reply.StatusCode != http.StatusOK:
 		e := refusal(reply.StatusCode, body)
 		e.Action, e.Status = m.action, reply.StatusCode
-		if Expired(e) {
+		if awsclient.Expired(e) {
 			c.session.Forget(id) // the same ones would be refused again
 		}
 		return nil, e

@@ -59,12 +59,6 @@ func Throttled(err error) bool {
 	return e.Status == http.StatusTooManyRequests || e.Code == "RequestLimitExceeded" || e.Code == "SlowDown"
 }
 
-// Expired reports whether a service refused a call since the credentials, or the
-// signature, are too old by now.
-func Expired(err error) bool {
-	return Coded(err, "ExpiredToken", "ExpiredTokenException", "RequestExpired")
-}
-
 // Coded reports whether a service refused a call with one of these codes.
 func Coded(err error, codes ...string) bool {
 	var e *Error
@@ -96,7 +90,7 @@ func temporary(err error) bool {
 	case before(err):
 		return false
 	case errors.As(err, &e):
-		return e.Status >= http.StatusInternalServerError || Throttled(err) || Expired(err)
+		return e.Status >= http.StatusInternalServerError || Throttled(err) || awsclient.Expired(err)
 	default:
 		return true
 	}

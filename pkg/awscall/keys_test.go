@@ -28,7 +28,7 @@ func TestExpired(t *testing.T) {
 				s := &service{replies: []reply{{400, `{"__type":"` + code + `"}`}, {200, "{}"}}}
 				c := awscall.New(awsclient.Session{Region: "r", Credentials: keys, HTTPClient: s}, awsclient.ParameterStore)
 				call := func() error { return c.JSON(t.Context(), "X", "X", nil, &struct{}{}, awscall.Attempts{Once: once}) }
-				if err := call(); once != awscall.Expired(err) || once != (err != nil) {
+				if err := call(); once != awsclient.Expired(err) || once != (err != nil) {
 					t.Errorf("%s, once is %t: %v", code, once, err)
 				}
 				if err := call(); err != nil {

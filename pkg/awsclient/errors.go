@@ -2,6 +2,7 @@ package awsclient
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/aws/smithy-go"
 )
@@ -24,4 +25,11 @@ func Code(err error) (code string, status int) {
 		code = api.ErrorCode()
 	}
 	return code, status
+}
+
+// Expired reports whether a service refused a call since the credentials, or the
+// signature, are too old by now.
+func Expired(err error) bool {
+	code, _ := Code(err)
+	return slices.Contains([]string{"ExpiredToken", "ExpiredTokenException", "RequestExpired"}, code)
 }

@@ -124,8 +124,8 @@ func renewal(keys Keys, now time.Time) time.Time {
 }
 
 // Forget has the next Retrieve ask the source, and wait for it, if the keys by this id are
-// those that are kept, or id is empty: a service has refused them. They are kept all the same until the
-// source has answered, since it may be the clock here that is wrong.
+// those that are kept, or id is empty: a service has refused them. They are kept all the
+// same until the source has answered, since it may be the clock here that is wrong.
 func (k *Keeper) Forget(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

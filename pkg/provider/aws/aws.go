@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -131,7 +130,7 @@ func forgetting(s awsclient.Session) func(*middleware.Stack) error {
 			ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler,
 		) (middleware.InitializeOutput, middleware.Metadata, error) {
 			out, more, err := next.HandleInitialize(ctx, in)
-			if code, _ := awsclient.Code(err); slices.Contains([]string{"ExpiredToken", "ExpiredTokenException", "RequestExpired"}, code) {
+			if awsclient.Expired(err) {
 				s.Forget("")
 			}
 			return out, more, err

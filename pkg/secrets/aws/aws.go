@@ -141,7 +141,7 @@ func kindOf(err error) error {
 func passing(err error) bool {
 	var none awsclient.CredentialsError
 	return errors.As(err, &none) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-		awscall.Throttled(err) || awscall.Expired(err) || awscall.Coded(err, "TooManyUpdates")
+		awscall.Throttled(err) || awsclient.Expired(err) || awscall.Coded(err, "TooManyUpdates")
 }
 
 // backoff is how long to wait from one attempt of a write to the next.
