@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/provider"
@@ -15,7 +16,14 @@ import (
 )
 
 // address is one that moves between servers: whoever took it last has it.
-type address struct{ holder atomic.Value }
+type address struct {
+	holder atomic.Value
+	checks atomic.Int32
+	// slow is the server whose calls are allowed and then lost on their way, until land
+	// lets them take effect.
+	slow atomic.Value
+	land chan func()
+}
 
 // movedBy is a provider that moves it, if its config names one, for one server.
 type movedBy struct {
@@ -32,11 +40,18 @@ func (p movedBy) Assign(ctx context.Context) error {
 	if err := provider.Permit(ctx); err != nil {
 		return err
 	}
-	p.moving.holder.Store(p.of.Leader.InterfaceID + " of " + p.of.Self)
+	take := func() { p.moving.holder.Store(p.of.Leader.InterfaceID + " of " + p.of.Self) }
+	if p.moving.slow.Load() == p.of.Self {
+		p.moving.land <- take
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	take()
 	return nil
 }
 
 func (p movedBy) Check(context.Context) (bool, error) {
+	p.moving.checks.Add(1)
 	return p.moving.holder.Load() == p.of.Leader.InterfaceID+" of "+p.of.Self, nil
 }
 
@@ -76,6 +91,53 @@ func TestLeaderNetwork(t *testing.T) {
 		second.awaitHealth(200, "standing by")
 		first.ends()
 		eventually(t, "the next leader takes it", held("eni-1 of m-2"))
+	})
+}
+
+// TestLateAssign: a call of the former leader, which it was allowed to make, takes the
+// address away 3 seconds after the next one had it. That is seen within seconds, and what
+// looking costs is bounded.
+func TestLateAssign(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := newSite(t, with("MORE", `"leader_network": { "ipv4": "10.9.9.9", "interface_id": "eni-1" },`))
+		moving := address{land: make(chan func(), 1)}
+		moving.slow.Store("m-1")
+		on := func(machine string) func(*server.Config) {
+			return func(c *server.Config) {
+				c.ID, c.Self = machine, machine
+				c.OpenProvider = func(o server.Opening) (provider.Provider, error) {
+					return movedBy{s.world.Open(o.Scope, machine), o, &moving}, nil
+				}
+			}
+		}
+		held := func() error {
+			if got := moving.holder.Load(); got != "eni-1 of m-2" {
+				return fmt.Errorf("it is on %v", got)
+			}
+			return nil
+		}
+		first := s.start(on("m-1"))
+		late := <-moving.land
+		second := s.start(on("m-2"))
+		second.awaitHealth(200, "standing by")
+		first.ends()
+		eventually(t, "the next leader takes it", held)
+		time.Sleep(3 * time.Second)
+		late()
+		began := time.Now()
+		eventually(t, "the leader takes it back", held)
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("taken back after %v, want seconds", took)
+		}
+		time.Sleep(10 * time.Minute)
+		before := moving.checks.Load()
+		if before > 220 {
+			t.Errorf("%d checks in ten minutes", before)
+		}
+		time.Sleep(10 * time.Minute)
+		if later := moving.checks.Load() - before; later > 6 {
+			t.Errorf("%d checks in the next ten minutes, want those of the sweep's pace", later)
+		}
 	})
 }
 
