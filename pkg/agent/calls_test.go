@@ -54,7 +54,11 @@ func (s *server) grantKey(ca *pki.CA, id string, public ed25519.PublicKey) (*nst
 }
 
 func (s *server) ReportHealth(stream nstancev1.AgentService_ReportHealthServer) error {
-	s.set(func() { s.streams++ })
+	run, err := rpc.RunFrom(stream.Context())
+	s.set(func() { s.streams, s.runs = s.streams+1, append(s.runs, run) })
+	if err != nil {
+		return err
+	}
 	for {
 		r, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -128,6 +132,7 @@ type seen struct {
 	reports             []report
 	streams             int
 	sideCalls, sideOpen int
+	runs                []string
 }
 
 func (s *server) seen() seen {
@@ -135,7 +140,7 @@ func (s *server) seen() seen {
 	defer s.mu.Unlock()
 	return seen{
 		append([]*nstancev1.RegisterAgentRequest(nil), s.registrations...), append([]report(nil), s.reports...),
-		s.streams, s.sideCalls, s.sideOpen,
+		s.streams, s.sideCalls, s.sideOpen, append([]string(nil), s.runs...),
 	}
 }
 

@@ -213,7 +213,8 @@ type server struct {
 	deaf          bool // never answer the health stream's end
 	registrations []*nstancev1.RegisterAgentRequest
 	reports       []report
-	streams       int // health streams opened
+	streams       int      // health streams opened
+	runs          []string // of them
 	sideCalls     int
 	sideOpen      int
 	sideEnds      []context.CancelFunc

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// revokedWait is the pause of an agent that is not welcome any more. Its
-	// instance is about to go; asking more often changes nothing.
+	// revokedWait is the pause of an agent that is not welcome any more: its
+	// instance is about to go, or another machine has its identity and keeps it.
+	// Asking more often changes nothing.
 	revokedWait = time.Minute
 	// lastReportWait bounds how long a stopping agent waits for the server to take
 	// its last report.
@@ -30,6 +31,9 @@ const (
 type HoldConfig struct {
 	Client         *rpc.Client // of the agent service; Hold leaves it open
 	ReportInterval time.Duration
+	// Run tells this agent from another one with the same identity (rpc.WithRun); empty: the
+	// server goes by addresses alone.
+	Run string
 	// Fill completes a report: version, resources and the like. Sequence, uptime,
 	// sent_at, shutting_down and report_interval are set already.
 	Fill      func(context.Context, *nstancev1.ReportHealthRequest)
@@ -122,7 +126,7 @@ func (h *holder) pause(ctx context.Context, failures int, err error) {
 	backoff.Limit = min(backoff.Limit, h.ReportInterval)
 	wait := backoff.Draw(failures, h.Random)
 	level := slog.LevelWarn
-	if rpc.Revoked(err) || h.Expired != nil && h.Expired() {
+	if rpc.Revoked(err) || rpc.Shared(err) || h.Expired != nil && h.Expired() {
 		wait += revokedWait
 		level = slog.LevelError
 	}
@@ -143,7 +147,7 @@ func (h *holder) connect(ctx context.Context) (followed bool, err error) {
 	defer h.Client.Release(target)
 	service := nstancev1.NewAgentServiceClient(h.Client.Latest(target))
 	// The streams outlive ctx for as long as the last report takes.
-	streams, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	streams, cancel := context.WithCancelCause(rpc.WithRun(context.WithoutCancel(ctx), h.Run))
 	defer cancel(nil)
 	var beside sync.WaitGroup
 	beside.Go(func() { h.side(streams, cancel, StreamKeys, target.Addr, h.readKeyRequests(service)) })

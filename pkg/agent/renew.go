@@ -41,7 +41,7 @@ func (a *agent) askRenewal(ctx context.Context, publicKey string) (issued identi
 		return issued, err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	ctx, cancel := context.WithTimeout(rpc.WithRun(ctx, a.run), renewTimeout)
 	defer cancel()
 	err = client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
 		request := &nstancev1.AgentServiceRenewCertificateRequest{PublicKey: publicKey}

@@ -3,8 +3,10 @@ package agent
 import (
 	"context"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -16,6 +18,7 @@ import (
 type agent struct {
 	*membership // from the moment that its directory was read
 	config      Config
+	run         string // of this process (rpc.WithRun)
 	tracker     *tracker
 	trigger     trigger
 	// noticed is what the provider announced about the end of this machine; nil:
@@ -31,7 +34,11 @@ func Run(ctx context.Context, c Config) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	a := &agent{config: c, tracker: newTracker(c), trigger: newTrigger()}
+	run, err := newRun(c.Entropy)
+	if err != nil {
+		return err
+	}
+	a := &agent{config: c, run: run, tracker: newTracker(c), trigger: newTrigger()}
 	defer a.tracker.stopped()
 	stop, err := serveHealth(ctx, c.HealthAddr, a.tracker)
 	if err != nil {
@@ -57,6 +64,15 @@ func Run(ctx context.Context, c Config) error {
 	default:
 		return err
 	}
+}
+
+// newRun draws the id of a run.
+func newRun(entropy io.Reader) (string, error) {
+	var id [16]byte
+	if _, err := io.ReadFull(entropy, id[:]); err != nil {
+		return "", fmt.Errorf("draw an id for this run: %w", err)
+	}
+	return hex.EncodeToString(id[:]), nil
 }
 
 // live registers where that is still to do, and holds the streams.
@@ -105,6 +121,7 @@ func (a *agent) hold(ctx context.Context) error {
 	Hold(ctx, HoldConfig{
 		Client:         client,
 		ReportInterval: a.config.ReportInterval,
+		Run:            a.run,
 		Fill:           a.fill,
 		Files:          a.received(ctx),
 		Keys:           a.keys(),

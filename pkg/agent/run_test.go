@@ -218,3 +218,45 @@ func TestStopWithAServerThatHangs(t *testing.T) {
 		}
 	})
 }
+
+// TestAgentOfASharedIdentity: an agent that is refused because another machine has its
+// identity says so, and asks about once a minute.
+func TestAgentOfASharedIdentity(t *testing.T) {
+	inWorld(t, func(w *world) {
+		server := w.up("10.0.0.1")
+		server.set(func() { server.revoked = rpc.IdentityShared.Errorf("another machine has the identity") })
+		p := w.start(w.config())
+		settle(time.Hour)
+		if dials := w.dialed(); dials < 2 || dials > 70 {
+			t.Errorf("%d dials in an hour", dials)
+		}
+		if s := w.status(); s.State != agent.StateConnecting || !strings.Contains(s.Reason, "another machine has the identity") {
+			t.Errorf("the status is %s: %s", s.State, s.Reason)
+		}
+		server.set(func() { server.revoked = nil })
+		settle(2 * time.Minute)
+		if len(server.seen().reports) == 0 {
+			t.Error("an agent that has its identity for itself does not report")
+		}
+		p.end()
+	})
+}
+
+// TestRuns: all streams of a process name one run, and those of another process another.
+func TestRuns(t *testing.T) {
+	inWorld(t, func(w *world) {
+		server := w.up("10.0.0.1")
+		for range 2 {
+			p := w.start(w.config())
+			settle(time.Second)
+			server.down()
+			server.start()
+			settle(time.Minute)
+			p.end()
+		}
+		runs := server.seen().runs
+		if len(runs) != 4 || runs[0] == "" || runs[0] != runs[1] || runs[2] != runs[3] || runs[0] == runs[2] {
+			t.Errorf("the streams of two processes, two of each, name %q", runs)
+		}
+	})
+}

@@ -14,6 +14,8 @@ const (
 	errorDomain       = "nstance.dev"
 	reasonNotLeader   = "NOT_LEADER"
 	reasonRevoked     = "CERTIFICATE_REVOKED"
+	reasonShared      = "IDENTITY_SHARED"
+	reasonKeyInUse    = "PUBLIC_KEY_IN_USE"
 	metadataLeaderKey = "leader_addr"
 )
 
@@ -46,6 +48,13 @@ func NotLeader(err error) (addr string, ok bool) {
 // Revoked reports whether err is the answer to a certificate that was valid
 // once but whose owner is no longer welcome. Trying again is of no use.
 func Revoked(err error) bool { return errorInfo(err).GetReason() == reasonRevoked }
+
+// Shared reports whether err refuses an agent because another machine has its identity
+// too, and keeps it.
+func Shared(err error) bool { return errorInfo(err).GetReason() == reasonShared }
+
+// KeyTaken reports whether err refuses a public key because another instance has it.
+func KeyTaken(err error) bool { return errorInfo(err).GetReason() == reasonKeyInUse }
 
 // errorInfo finds this project's ErrorInfo in err; nil when there is none.
 func errorInfo(err error) *errdetails.ErrorInfo {

@@ -31,6 +31,10 @@ const (
 	Unimplemented   Kind = "unimplemented"       // UNIMPLEMENTED
 	// CertificateRevoked is UNAUTHENTICATED in the way that Revoked recognises.
 	CertificateRevoked Kind = "certificate revoked"
+	// IdentityShared is FAILED_PRECONDITION in the way that Shared recognises.
+	IdentityShared Kind = "identity shared"
+	// KeyInUse is INVALID_ARGUMENT in the way that KeyTaken recognises.
+	KeyInUse Kind = "public key in use"
 )
 
 func (k Kind) Error() string { return string(k) }
@@ -43,13 +47,13 @@ func (k Kind) Errorf(format string, args ...any) error {
 
 func (k Kind) code() codes.Code {
 	switch k {
-	case Invalid:
+	case Invalid, KeyInUse:
 		return codes.InvalidArgument
 	case NotFound:
 		return codes.NotFound
 	case Exists:
 		return codes.AlreadyExists
-	case Precondition:
+	case Precondition, IdentityShared:
 		return codes.FailedPrecondition
 	case Conflict:
 		return codes.Aborted
@@ -65,6 +69,20 @@ func (k Kind) code() codes.Code {
 		return codes.Unimplemented
 	default:
 		return codes.Internal
+	}
+}
+
+// reason is what tells a kind from others of its code; empty: the code says it.
+func (k Kind) reason() string {
+	switch k {
+	case CertificateRevoked:
+		return reasonRevoked
+	case IdentityShared:
+		return reasonShared
+	case KeyInUse:
+		return reasonKeyInUse
+	default:
+		return ""
 	}
 }
 
@@ -152,8 +170,8 @@ func Status(err error) error {
 
 func kindStatus(kind Kind, message string) error {
 	st := status.New(kind.code(), message)
-	if kind == CertificateRevoked {
-		return withDetails(st, &errdetails.ErrorInfo{Reason: reasonRevoked, Domain: errorDomain})
+	if reason := kind.reason(); reason != "" {
+		return withDetails(st, &errdetails.ErrorInfo{Reason: reason, Domain: errorDomain})
 	}
 	return st.Err()
 }

@@ -28,6 +28,8 @@ func TestStatus(t *testing.T) {
 		{rpc.Denied.Errorf("a"), codes.PermissionDenied, "a"},
 		{rpc.Unauthenticated.Errorf("a"), codes.Unauthenticated, "a"},
 		{rpc.CertificateRevoked.Errorf("a"), codes.Unauthenticated, "a"},
+		{rpc.IdentityShared.Errorf("a"), codes.FailedPrecondition, "a"},
+		{rpc.KeyInUse.Errorf("a"), codes.InvalidArgument, "a"},
 		{rpc.Exhausted.Errorf("a"), codes.ResourceExhausted, "a"},
 		{rpc.Unavailable.Errorf("a"), codes.Unavailable, "a"},
 		{rpc.Unimplemented.Errorf("a"), codes.Unimplemented, "a"},
@@ -79,6 +81,19 @@ func TestNotLeaderOfOtherErrors(t *testing.T) {
 	for _, err := range []error{nil, errors.New("x"), status.Error(codes.Unavailable, "NOT_LEADER")} {
 		if addr, ok := rpc.NotLeader(err); ok || addr != "" {
 			t.Errorf("NotLeader(%v) = %q, %v", err, addr, ok)
+		}
+	}
+}
+
+// TestReasons: kinds that share a code with others are told apart by their reason.
+func TestReasons(t *testing.T) {
+	for kind, want := range map[rpc.Kind][3]bool{
+		rpc.CertificateRevoked: {true, false, false}, rpc.IdentityShared: {false, true, false}, rpc.KeyInUse: {false, false, true},
+		rpc.Precondition: {}, rpc.Invalid: {}, rpc.Unauthenticated: {},
+	} {
+		err := rpc.Status(kind.Errorf("a"))
+		if got := [3]bool{rpc.Revoked(err), rpc.Shared(err), rpc.KeyTaken(err)}; got != want {
+			t.Errorf("%s: %v, want %v", kind, got, want)
 		}
 	}
 }

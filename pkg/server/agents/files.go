@@ -40,7 +40,7 @@ func (s *Service) KeyGenRequests(_ *nstancev1.KeyGenRequestsRequest, stream nsta
 func (s *Service) SubmitPublicKeys(
 	ctx context.Context, req *nstancev1.SubmitPublicKeysRequest,
 ) (*nstancev1.SubmitPublicKeysResponse, error) {
-	shard, id, err := s.open(ctx)
+	shard, id, err := s.admitted(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,10 +79,15 @@ func (s *Service) hold(ctx context.Context, open func(Files, fleet.InstanceID) (
 	var me ending
 	var done func()
 	if err := rpc.Aside(func() (err error) {
-		if in, err = s.enter(ctx); err == nil {
-			me, done = open(in.shard.Files(), in.id)
+		if in, err = s.enter(ctx); err != nil {
+			return err
 		}
-		return err
+		if err = s.sessions.check(ctx, in.id, in.shard); err != nil {
+			s.leave(in)
+			return err
+		}
+		me, done = open(in.shard.Files(), in.id)
+		return nil
 	}); err != nil {
 		return err
 	}

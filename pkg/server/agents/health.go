@@ -16,8 +16,11 @@ func (s *Service) ReportHealth(stream nstancev1.AgentService_ReportHealthServer)
 	var in entered
 	var me *session
 	if err := rpc.Aside(func() (err error) {
-		if in, err = s.enter(stream.Context()); err == nil {
-			me = s.sessions.begin(in.id, in.shard)
+		if in, err = s.enter(stream.Context()); err != nil {
+			return err
+		}
+		if me, err = s.sessions.begin(stream.Context(), in.id, in.shard); err != nil {
+			s.leave(in)
 		}
 		return err
 	}); err != nil {
@@ -36,8 +39,8 @@ func (s *Service) ReportHealth(stream nstancev1.AgentService_ReportHealthServer)
 		return stream.SendAndClose(&nstancev1.ReportHealthResponse{})
 	case <-in.shard.Done():
 		return s.moved()
-	case <-me.replaced:
-		return rpc.Conflict.Errorf("a newer health stream of this instance took over")
+	case <-me.ended:
+		return me.because
 	case <-in.cut.done:
 		return errRemoved()
 	}

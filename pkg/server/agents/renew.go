@@ -10,7 +10,7 @@ import (
 func (s *Service) RenewCertificate(
 	ctx context.Context, req *nstancev1.AgentServiceRenewCertificateRequest,
 ) (*nstancev1.AgentServiceRenewCertificateResponse, error) {
-	shard, id, err := s.open(ctx)
+	shard, id, err := s.admitted(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -3,14 +3,16 @@
 //
 // The health stream is the heartbeat. Its end is news at least as important as
 // what comes over it, so each instance has one session at a time: a newer health
-// stream takes the place of an older one, and only the end of the current one
-// is reported as a disconnect. Streams end with the term they were opened in,
+// stream takes the place of an older one, unless it is of a second machine with the
+// same identity (claims.go), and only the end of the current one is reported as a
+// disconnect. Streams end with the term they were opened in,
 // which tells the agent to look for the next leader and is no disconnect, and
 // when their instance is on its way out.
 package agents
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -18,14 +20,20 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Shard is what the leader's term offers to agents. Its methods return at once,
-// and may call Cut.
+// Shard is what the leader's term offers to agents. It is comparable, and equal to itself
+// alone for as long as the term lasts. Its methods return at once, and may call Cut.
 type Shard interface {
 	AgentConnected(id fleet.InstanceID)
 	AgentDisconnected(id fleet.InstanceID, at time.Time)
 	// AgentReport tells of a report. Of those that come faster than any agent is
 	// set up to report, only what is new is told.
 	AgentReport(id fleet.InstanceID, r fleet.Report)
+	// IdentityShared tells that two machines have an instance's identity, and which of
+	// them is refused; IdentityNotShared that only one was heard of for some minutes.
+	IdentityShared(id fleet.InstanceID, message string)
+	IdentityNotShared(id fleet.InstanceID)
+	// Addresses returns what the provider knows of an instance's addresses.
+	Addresses(id fleet.InstanceID) []netip.Addr
 	// Gone reports whether an instance is on its way out or gone. When it becomes
 	// so, Cut is called after Gone says so.
 	Gone(id fleet.InstanceID) bool
@@ -56,7 +64,9 @@ type Service struct {
 
 // New returns a service that serves cfg.Shard.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, sessions: sessions{current: map[fleet.InstanceID]*session{}}, cuts: cuts{open: map[fleet.InstanceID]*cut{}}}
+	return &Service{
+		cfg: cfg, sessions: sessions{now: cfg.Now, places: map[fleet.InstanceID]*place{}}, cuts: cuts{open: map[fleet.InstanceID]*cut{}},
+	}
 }
 
 var _ nstancev1.AgentServiceServer = (*Service)(nil)
@@ -86,6 +96,16 @@ type entered struct {
 	shard Shard
 	id    fleet.InstanceID
 	cut   *cut
+}
+
+// admitted is open, of a call that is no health stream: a machine that is refused as a
+// second one with the instance's identity is so for these as well.
+func (s *Service) admitted(ctx context.Context) (Shard, fleet.InstanceID, error) {
+	shard, id, err := s.open(ctx)
+	if err == nil {
+		err = s.sessions.check(ctx, id, shard)
+	}
+	return shard, id, err
 }
 
 // enter lets a stream in, for leave to be called at its end.

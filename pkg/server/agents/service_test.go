@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/netip"
 	"runtime"
 	"sync"
 	"testing"
@@ -31,6 +32,8 @@ type shard struct {
 	gone   bool
 	files  agents.Files // nil: none
 	done   chan struct{}
+
+	addresses []netip.Addr // set before anything runs
 }
 
 var _ agents.Shard = (*shard)(nil)
@@ -65,6 +68,12 @@ func (s *shard) AgentReport(_ fleet.InstanceID, r fleet.Report) {
 	defer s.mu.Unlock()
 	s.report = r
 }
+
+func (s *shard) IdentityShared(_ fleet.InstanceID, message string) { s.say("shared: " + message) }
+
+func (s *shard) IdentityNotShared(fleet.InstanceID) { s.say("not shared") }
+
+func (s *shard) Addresses(fleet.InstanceID) []netip.Addr { return s.addresses }
 
 func (s *shard) Gone(fleet.InstanceID) bool {
 	s.mu.Lock()

@@ -1,10 +1,14 @@
 package agents
 
 import (
+	"context"
+	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/delivery"
 )
 
@@ -12,35 +16,195 @@ import (
 // while the shard is told, so that it learns of the streams of an instance
 // in the order in which they took each other's place.
 type sessions struct {
-	mu      sync.Mutex
-	current map[fleet.InstanceID]*session
+	now func() time.Time
+
+	mu     sync.Mutex
+	places map[fleet.InstanceID]*place
+}
+
+// place is what an instance's machines compete for. It is of one term: the next one
+// decides anew, and reports what it finds.
+type place struct {
+	shard   Shard
+	current *session // nil: no stream is open
+	claims  claims
+	watched bool // a timer ends the claims
 }
 
 // session is one health stream. Its address is its identity.
 type session struct {
-	shard    Shard
-	replaced chan struct{}
+	shard   Shard
+	of      machine
+	from    netip.AddrPort
+	ended   chan struct{} // closed when another stream took the place
+	because error         // set when ended is closed
 }
 
-// begin makes a stream the current one of its instance.
-func (s *sessions) begin(id fleet.InstanceID, shard Shard) *session {
+// source is the machine that a call comes from.
+func source(ctx context.Context) (machine, netip.AddrPort, error) {
+	run, err := rpc.RunFrom(ctx)
+	from := rpc.SourceFrom(ctx)
+	return machine{host: from.Addr(), run: run}, from, err
+}
+
+// begin makes a stream the current one of its instance, unless another machine keeps
+// the place.
+func (s *sessions) begin(ctx context.Context, id fleet.InstanceID, shard Shard) (*session, error) {
+	of, from, err := source(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old := s.current[id]; old != nil {
-		close(old.replaced)
+	p := s.place(id, shard)
+	old := p.current
+	decision, fresh := p.claims.arrive(of, p.holder(), shard.Addresses(id), now)
+	if fresh {
+		s.tell(id, p, of, from, decision)
+	}
+	if decision == refuse {
+		return nil, errShared(old, of)
+	}
+	me := &session{shard: shard, of: of, from: from, ended: make(chan struct{})}
+	if old != nil {
+		old.because = rpc.Conflict.Errorf("a newer health stream of this instance took over")
+		if decision == prefer {
+			old.because = errShared(me, old.of)
+		}
+		close(old.ended)
 		old.shard.Files().Disconnected(id)
 	}
-	me := &session{shard: shard, replaced: make(chan struct{})}
-	s.current[id] = me
+	p.current = me
 	shard.AgentConnected(id)
-	return me
+	return me, nil
+}
+
+// place returns that of an instance in a term. s.mu is held.
+func (s *sessions) place(id fleet.InstanceID, shard Shard) *place {
+	p := s.places[id]
+	if p == nil {
+		p = &place{}
+		s.places[id] = p
+	}
+	if p.shard != shard {
+		p.shard, p.claims, p.watched = shard, claims{}, false
+	}
+	return p
+}
+
+func (p *place) holder() *machine {
+	if p.current == nil {
+		return nil
+	}
+	return &p.current.of
+}
+
+// errShared refuses a machine because of the one whose session keeper is; nil: it has none
+// open.
+func errShared(keeper *session, refused machine) error {
+	by := "the one that the provider knows"
+	if keeper != nil {
+		by = fmt.Sprintf("the one at %s", name(keeper.from, keeper.of.host == refused.host))
+	}
+	return rpc.IdentityShared.Errorf("another machine has the identity of this instance, and %s keeps it: "+
+		"remove the identity folder from the copy, and from the image that it was made of", by)
+}
+
+// name is how messages name a machine: by its address, and by its port too where two
+// machines have one address.
+func name(from netip.AddrPort, both bool) string {
+	switch {
+	case !from.IsValid():
+		return "an unknown address"
+	case both:
+		return from.String()
+	default:
+		return from.Addr().String()
+	}
+}
+
+// tell reports that two machines have the identity of an instance: the one whose session
+// is current, and the one that comes. s.mu is held.
+func (s *sessions) tell(id fleet.InstanceID, p *place, of machine, from netip.AddrPort, decision verdict) {
+	both := p.current.of.host == of.host
+	keeper, refused := name(p.current.from, both), name(from, both)
+	if decision == prefer {
+		keeper, refused = refused, keeper
+	}
+	why := "it was connected first"
+	if p.claims.byAddress {
+		why = "the provider says that this is the instance's address"
+	}
+	p.shard.IdentityShared(id, fmt.Sprintf("two machines use the identity of this instance: %s keeps its streams, as %s; %s is refused, "+
+		"and is probably a copy of the machine or of its disk", keeper, why, refused))
+	if !p.watched {
+		p.watched = true
+		s.watch(id, p, sharedFor)
+	}
+}
+
+// watch looks after a while whether only one machine has the identity any more.
+func (s *sessions) watch(id fleet.InstanceID, p *place, after time.Duration) {
+	shard := p.shard
+	time.AfterFunc(after, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.places[id] != p || p.shard != shard {
+			return
+		}
+		select {
+		case <-shard.Done():
+			return
+		default:
+		}
+		now := s.now()
+		if p.claims.expire(now); p.claims.shared() {
+			s.watch(id, p, max(sharedFor-now.Sub(p.claims.lastRefused()), time.Second))
+			return
+		}
+		p.watched = false
+		shard.IdentityNotShared(id)
+		s.tidy(id, p)
+	})
+}
+
+// tidy forgets a place at which nothing of note happens. s.mu is held.
+func (s *sessions) tidy(id fleet.InstanceID, p *place) {
+	if p.current == nil && !p.watched && s.places[id] == p {
+		delete(s.places, id)
+	}
+}
+
+// check refuses a call, other than a health stream, of a machine that is refused.
+func (s *sessions) check(ctx context.Context, id fleet.InstanceID, shard Shard) error {
+	of, _, err := source(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.places[id]
+	if p == nil || p.shard != shard || !p.claims.shared() {
+		return nil
+	}
+	if holder := p.holder(); (holder == nil || *holder != of) && p.claims.refuses(of, holder, shard.Addresses(id)) {
+		return errShared(p.current, of)
+	}
+	return nil
+}
+
+// isCurrent reports whether a stream is the current one of its instance. s.mu is held.
+func (s *sessions) isCurrent(id fleet.InstanceID, me *session) bool {
+	p := s.places[id]
+	return p != nil && p.current == me
 }
 
 // report passes a report on, unless a newer stream has taken over meanwhile.
 func (s *sessions) report(id fleet.InstanceID, me *session, r fleet.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current[id] == me {
+	if s.isCurrent(id, me) {
 		me.shard.AgentReport(id, r)
 	}
 }
@@ -49,7 +213,7 @@ func (s *sessions) report(id fleet.InstanceID, me *session, r fleet.Report) {
 func (s *sessions) reportFiles(id fleet.InstanceID, me *session, r delivery.FileReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current[id] == me {
+	if s.isCurrent(id, me) {
 		me.shard.Files().Reported(id, r)
 	}
 }
@@ -59,10 +223,12 @@ func (s *sessions) reportFiles(id fleet.InstanceID, me *session, r delivery.File
 func (s *sessions) end(id fleet.InstanceID, me *session, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current[id] != me {
+	if !s.isCurrent(id, me) {
 		return
 	}
-	delete(s.current, id)
+	p := s.places[id]
+	p.current = nil
+	s.tidy(id, p)
 	me.shard.Files().Disconnected(id)
 	select {
 	case <-me.shard.Done():

@@ -7,6 +7,10 @@ import (
 // ReasonStuck is the reason of the problem that the leader can't act.
 const ReasonStuck = "LeaderStuck"
 
+// ReasonIdentityShared is the reason of the problem that two machines have the identity of
+// one instance.
+const ReasonIdentityShared = "IdentityShared"
+
 // Report logs a problem and tells those who watch.
 func (t *Term) Report(p fleet.Problem) { t.problems.report(p) }
 

@@ -26,6 +26,9 @@ func (t *Term) Operators() operators.Shard {
 
 func (t *Term) health(id fleet.InstanceID) operators.Health {
 	h := t.loop.Health(id)
+	if p := t.problems.ofInstance(id); p.Message != "" && h.LastError == "" {
+		h.LastError, h.LastErrorAt = p.Message, p.At
+	}
 	return operators.Health{
 		Connected: h.Connected, LastReportAt: h.LastReportAt, Unhealthy: h.Unhealthy, ProviderState: string(h.VM),
 		ConfigHash: t.files.ConfigHash(id), LastError: h.LastError, LastErrorAt: h.LastErrorAt,
@@ -55,6 +58,31 @@ type agentShard struct {
 func (s agentShard) Gone(id fleet.InstanceID) bool {
 	_, phase, ok := s.term.records.Standing(id)
 	return ok && phase.Ending()
+}
+
+// IdentityShared implements agents.Shard.
+func (s agentShard) IdentityShared(id fleet.InstanceID, message string) {
+	key := s.group(id)
+	s.term.problems.report(fleet.Problem{
+		At: s.term.cfg.Now(), Reason: ReasonIdentityShared, Message: message, Group: key, Instance: id,
+	})
+	s.term.watches.Changed(key, id)
+}
+
+// IdentityNotShared implements agents.Shard.
+func (s agentShard) IdentityNotShared(id fleet.InstanceID) {
+	key := s.group(id)
+	s.term.problems.solvedOf(key, id, ReasonIdentityShared)
+	s.term.watches.Changed(key, id)
+}
+
+// group is that of an instance; zero: its record is not known.
+func (s agentShard) group(id fleet.InstanceID) fleet.GroupKey {
+	i, ok := s.term.records.Get(id)
+	if !ok {
+		return fleet.GroupKey{}
+	}
+	return i.GroupKey()
 }
 
 // Files implements agents.Shard.

@@ -35,11 +35,15 @@ type problems struct {
 
 	mu       sync.Mutex
 	last     map[fleet.GroupKey]fleet.Problem
+	shared   map[fleet.InstanceID]fleet.Problem // of instances whose identity two machines have
 	standing standing
 }
 
 func newProblems(cfg Config) *problems {
-	return &problems{cfg: cfg, told: func(fleet.GroupKey) {}, last: map[fleet.GroupKey]fleet.Problem{}, standing: standing{}}
+	return &problems{
+		cfg: cfg, told: func(fleet.GroupKey) {}, last: map[fleet.GroupKey]fleet.Problem{},
+		shared: map[fleet.InstanceID]fleet.Problem{}, standing: standing{},
+	}
 }
 
 const (
@@ -120,6 +124,11 @@ func (s *problems) Follow(tenant string) *broadcast.Reader[fleet.Problem] {
 	first = append(first, slices.DeleteFunc(s.known(), func(p fleet.Problem) bool {
 		return !mine(p) || p.Group != (fleet.GroupKey{}) && s.gone(p.Group)
 	})...)
+	for _, p := range s.shared {
+		if mine(p) && s.last[p.Group] != p {
+			first = append(first, p)
+		}
+	}
 	for _, p := range s.last {
 		ofShard := p.Group == (fleet.GroupKey{})
 		same := func(q fleet.Problem) bool { return ofShard && q.Reason == p.Reason }
@@ -148,6 +157,9 @@ func (s *problems) report(p fleet.Problem) {
 	if !reconcile.Lasts(p.Reason) {
 		s.last[p.Group] = p
 	}
+	if p.Reason == ReasonIdentityShared {
+		s.shared[p.Instance] = p
+	}
 	s.standing.add(p)
 	s.feed.Publish(p)
 }
@@ -157,6 +169,14 @@ func (s *problems) of(key fleet.GroupKey) fleet.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last[key]
+}
+
+// ofInstance returns the problem that an instance has for as long as it lasts; none is the
+// zero value.
+func (s *problems) ofInstance(id fleet.InstanceID) fleet.Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shared[id]
 }
 
 // drop forgets the last problem of a group if it is one of those that are over, and
@@ -180,6 +200,15 @@ func (s *problems) solved(key fleet.GroupKey, reason string) {
 	}
 }
 
+// solvedOf is solved, of one instance of the group.
+func (s *problems) solvedOf(key fleet.GroupKey, id fleet.InstanceID, reason string) {
+	dropped := s.drop(key, func(p fleet.Problem) bool { return p.Reason == reason && p.Instance == id })
+	ended := s.end(func(x subject) bool { return x.instance == id && x.reason == reason })
+	if dropped || ended {
+		s.told(key)
+	}
+}
+
 // over notes that the shard has no problem of a reason any more.
 func (s *problems) over(reason string) { s.solved(fleet.GroupKey{}, reason) }
 
@@ -197,6 +226,7 @@ func (s *problems) delivered(key fleet.GroupKey) {
 func (s *problems) progress(key fleet.GroupKey, i fleet.Instance) {
 	if i.Phase == fleet.Deleted {
 		s.end(func(x subject) bool { return x.instance == i.ID })
+		s.drop(key, func(p fleet.Problem) bool { return p.Instance == i.ID })
 	}
 	works, ended := i.Provider.ID != "" && i.Phase.Active(), i.Phase == fleet.Deleted
 	attempted := i.CreatedAt

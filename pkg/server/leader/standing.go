@@ -26,7 +26,7 @@ type subject struct {
 func lasts(reason string) bool {
 	switch reason {
 	case reconcile.ReasonLoadBalancer, reconcile.ReasonOrphans, reconcile.ReasonAbsent, delivery.ReasonFiles,
-		ReasonConfig, ReasonGroups, ReasonStuck:
+		ReasonConfig, ReasonGroups, ReasonStuck, ReasonIdentityShared:
 		return true
 	default:
 		return reconcile.Lasts(reason)
@@ -51,6 +51,9 @@ func (s *problems) end(which func(subject) bool) bool {
 	now := s.cfg.Now()
 	for _, x := range ended {
 		delete(s.standing, x)
+		if x.reason == ReasonIdentityShared {
+			delete(s.shared, x.instance)
+		}
 		s.feed.Publish(fleet.Problem{At: now, Reason: x.reason, Group: x.group, Instance: x.instance, Over: true})
 	}
 	return len(ended) > 0
