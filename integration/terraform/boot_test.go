@@ -3,19 +3,25 @@
 package terraform_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	sum "crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// boots are the scripts that machines run when they are made of images, as a shell has them.
-func boots(t *testing.T) map[string]string {
+// boots are the scripts that machines of a fixture run, as a shell has them.
+func boots(t *testing.T, of string) map[string]string {
 	t.Helper()
-	done, err := here.programs[0].apply(t, here.copied(t), fixtures()["images"])
+	done, err := here.programs[0].apply(t, here.copied(t), fixtures()[of])
 	server, err1 := userData(done)
 	agent, err2 := web(done)
 	if err := errors.Join(err, err1, err2); err != nil {
@@ -49,11 +55,7 @@ func booted(t *testing.T, script, failures string) (string, string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	moved := regexp.MustCompile(`/(etc|opt|var/cache)/`).ReplaceAllString(script, folder+"/$1/")
-	cmd := exec.CommandContext(t.Context(), "sh", "-s")
-	cmd.Stdin = strings.NewReader(moved)
-	cmd.Env = []string{"PATH=" + bin + ":/usr/bin:/bin", "CALLS=" + calls, "FAILURES=" + failures}
-	said, failed := cmd.CombinedOutput()
+	said, failed := executed(t, script, folder, "CALLS="+calls, "FAILURES="+failures)
 	called, err := os.ReadFile(calls)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said)
@@ -61,11 +63,21 @@ func booted(t *testing.T, script, failures string) (string, string, error) {
 	return folder, string(called), failed
 }
 
+// executed runs a script with a folder in the place of /, whose programs in bin come first.
+func executed(t *testing.T, script, folder string, env ...string) ([]byte, error) {
+	t.Helper()
+	moved := regexp.MustCompile(`/(etc|opt|usr/local|var/cache|var/tmp)/`).ReplaceAllString(script, folder+"/$1/")
+	cmd := exec.CommandContext(t.Context(), "sh", "-s")
+	cmd.Stdin = strings.NewReader(moved)
+	cmd.Env = append([]string{"PATH=" + filepath.Join(folder, "bin") + ":/usr/bin:/bin", "TMPDIR=" + filepath.Join(folder, "memory")}, env...)
+	return cmd.CombinedOutput()
+}
+
 // TestBootTriesAgain: a registry that fails once, or nine times, ends no boot. One that goes on
 // failing does, so that the machine is given up.
 func TestBootTriesAgain(t *testing.T) {
 	offline(t)
-	for name, script := range boots(t) {
+	for name, script := range boots(t, "images") {
 		pull := "docker pull --quiet ghcr.io/example/nstance-" + name + digest + "\n"
 		for failures, tries := range map[string]int{"0": 1, "1": 2, "9": 10} {
 			_, calls, err := booted(t, script, failures)
@@ -90,7 +102,7 @@ func TestBootTriesAgain(t *testing.T) {
 // nobody gets onto.
 func TestBootSpeaks(t *testing.T) {
 	offline(t)
-	folder, calls, err := booted(t, boots(t)["server"], "0")
+	folder, calls, err := booted(t, boots(t, "images")["server"], "0")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, calls)
 	}
@@ -101,4 +113,109 @@ func TestBootSpeaks(t *testing.T) {
 			t.Errorf("%s: %q (%v), want %q", unit, text, err, want)
 		}
 	}
+}
+
+// packed is an archive as a release has it (images/release): all programs, of which a machine
+// installs some.
+func packed(t *testing.T) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	zipped := gzip.NewWriter(&out)
+	w := tar.NewWriter(zipped)
+	for _, name := range []string{
+		"LICENSE", "bin/nstance-admin", "bin/nstance-agent", "bin/nstance-asg", "bin/nstance-operator", "bin/nstance-server",
+		"systemd/nstance-agent.service", "systemd/nstance-asg.service", "systemd/nstance-server.service",
+	} {
+		header := &tar.Header{Name: "nstance_0.1.0_linux_arm64/" + name, Mode: 0o755, Size: int64(len(name)), Format: tar.FormatPAX}
+		err := w.WriteHeader(header)
+		if err == nil {
+			_, err = w.Write([]byte(name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), zipped.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestBootUnpacksWhatItInstalls: the archive and what comes out of it are on the disk, since /tmp is memory, and of the archive
+// nothing comes out that is not installed. The folder is gone afterwards.
+func TestBootUnpacksWhatItInstalls(t *testing.T) {
+	offline(t)
+	archive := packed(t)
+	for name, want := range map[string][]string{
+		"server": {
+			"bin/nstance-admin", "bin/nstance-asg", "bin/nstance-server", "systemd/nstance-asg.service", "systemd/nstance-server.service",
+		},
+		"agent": {"bin/nstance-agent", "systemd/nstance-agent.service"},
+	} {
+		folder := t.TempDir()
+		script := strings.ReplaceAll(boots(t, "shard")[name], sha256, fmt.Sprintf("%x", sum.Sum256(archive)))
+		unpacked, installed := unpack(t, folder, script, archive)
+		if !slices.Equal(unpacked, want) {
+			t.Errorf("%s: unpacked on the disk are %v, want %v", name, unpacked, want)
+		}
+		slices.Sort(installed)
+		var names []string
+		for _, one := range want {
+			names = append(names, filepath.Base(one))
+		}
+		slices.Sort(names)
+		if !slices.Equal(installed, names) {
+			t.Errorf("%s: installed are %v, want %v", name, installed, names)
+		}
+		if left, _ := os.ReadDir(filepath.Join(folder, "var/tmp")); len(left) > 0 {
+			t.Errorf("%s: %v is left on the disk", name, left)
+		}
+	}
+}
+
+// unpack runs a script whose curl finds the archive, and returns which of its files came out below /var/tmp, and which files were
+// installed.
+func unpack(t *testing.T, folder, script string, archive []byte) (unpacked, installed []string) {
+	t.Helper()
+	for _, name := range []string{"bin", "memory", "etc/systemd/network", "etc/systemd/system", "usr/local/bin", "var/tmp"} {
+		if err := os.MkdirAll(filepath.Join(folder, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const quiet = "#!/bin/sh\n"
+	programs := map[string]string{
+		"hostnamectl": quiet, "networkctl": quiet, "systemctl": quiet,
+		"curl": quiet + `while [ "$1" != --output ]; do shift; done` + "\ncp \"$ARCHIVE\" \"$2\"\n",
+		// What is there when the folder goes is what was unpacked.
+		"rm": quiet + "cd \"$FOLDER/var/tmp\" && find . -type f >\"$FOLDER/unpacked\"\nexec /bin/rm \"$@\"\n",
+	}
+	for name, text := range programs {
+		if err := os.WriteFile(filepath.Join(folder, "bin", name), []byte(text), 0o700); err != nil { //nolint:gosec // it is run
+			t.Fatal(err)
+		}
+	}
+	at := filepath.Join(folder, "archive.tar.gz")
+	if err := os.WriteFile(at, archive, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := executed(t, script, folder, "ARCHIVE="+at, "FOLDER="+folder); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	found, err := os.ReadFile(filepath.Join(folder, "unpacked"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range strings.FieldsSeq(string(found)) {
+		if _, inside, _ := strings.Cut(strings.TrimPrefix(path, "./"), "/"); inside != "nstance.tar.gz" {
+			unpacked = append(unpacked, inside)
+		}
+	}
+	slices.Sort(unpacked)
+	for _, pattern := range []string{"usr/local/bin/*", "etc/systemd/system/*.service"} {
+		paths, _ := filepath.Glob(filepath.Join(folder, pattern))
+		for _, path := range paths {
+			installed = append(installed, filepath.Base(path))
+		}
+	}
+	return unpacked, installed
 }
