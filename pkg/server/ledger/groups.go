@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -19,6 +20,9 @@ import (
 type GroupsObject struct {
 	Body []byte // never changed in place
 	ETag object.ETag
+	// Prior is the last version known before this one, unless this process wrote this
+	// one; nil if none is known. It is what this one, or its absence, is judged by.
+	Prior []byte
 }
 
 // dynamic is one as it is remembered.
@@ -40,11 +44,21 @@ func newDynamics(cfg Config, c *cache) *dynamics {
 	d := &dynamics{cfg: cfg, cache: c, seen: map[string]dynamic{}}
 	for key, r := range c.groups() {
 		if key == d.GroupsKey() || strings.HasPrefix(key, tenantsPrefix(cfg.Shard)) {
-			d.seen[key] = dynamic{GroupsObject{r.body, r.etag}, readEpoch(r.body)}
+			d.seen[key] = dynamic{GroupsObject{Body: r.body, ETag: r.etag}, readEpoch(r.body)}
+		}
+	}
+	for key, r := range c.groups() {
+		if of, ok := strings.CutPrefix(key, priorPrefix); ok && strings.HasPrefix(of, tenantsPrefix(cfg.Shard)) {
+			known := d.seen[of]
+			known.Prior = r.body
+			d.seen[of] = known
 		}
 	}
 	return d
 }
+
+// priorPrefix is where the cache keeps the version before, beside an object's key.
+const priorPrefix = "prior/"
 
 // GroupsKey is where the groups of all tenants were before each had an object of its
 // own, and where it says since that they have moved.
@@ -61,35 +75,57 @@ func (d *dynamics) Groups(ctx context.Context, key string) (GroupsObject, error)
 	if err != nil && !errors.Is(err, object.ErrNotFound) {
 		return GroupsObject{}, fmt.Errorf("read dynamic groups: %w", err)
 	}
-	found := GroupsObject{o.Body, o.ETag}
-	d.saw(key, dynamic{found, readEpoch(o.Body)})
-	return found, nil
+	return d.found(key, o), nil
 }
 
-// Tenants reads the objects of all tenants that have one. Those whose etag is that of
-// the version seen last are not read again.
-func (d *dynamics) Tenants(ctx context.Context) (map[string]GroupsObject, error) {
+// Tenants returns the objects of the tenants that have one, and of those given and those
+// that were known to have one: a listing may lack an object, so each of them is read by
+// its key, and has no etag only if that says so. Objects that are listed with the etag
+// of the version seen last are not read again.
+func (d *dynamics) Tenants(ctx context.Context, also ...string) (map[string]GroupsObject, error) {
+	etags, err := d.listed(ctx, also)
+	if err != nil {
+		return nil, err
+	}
+	return d.readAll(ctx, etags)
+}
+
+// listed returns the etags of the tenants' objects as they are listed; empty: of one
+// given, or known, that is not.
+func (d *dynamics) listed(ctx context.Context, also []string) (map[string]object.ETag, error) {
 	infos, err := object.All(ctx, d.cfg.Store, tenantsPrefix(d.cfg.Shard))
 	if err != nil {
 		return nil, fmt.Errorf("list dynamic groups: %w", err)
 	}
-	var mu sync.Mutex
-	found, listed := map[string]GroupsObject{}, map[string]bool{}
-	reads, within := errgroup.WithContext(ctx)
-	reads.SetLimit(d.cfg.Concurrency)
+	etags := map[string]object.ETag{}
+	for _, tenant := range slices.Concat(also, d.tenants()) {
+		etags[tenant] = ""
+	}
 	for _, info := range infos {
 		tenant, err := d.parse(info.Key)
 		if err != nil {
 			d.cfg.Logger.Warn("an object is that of no tenant's groups", slog.String("key", info.Key), slog.Any("reason", err))
 			continue
 		}
-		listed[info.Key] = true
-		reads.Go(func() error {
-			o, known := d.known(info.Key)
-			if !known || o.ETag != info.ETag {
-				var err error
-				if o, err = d.Groups(within, info.Key); err != nil || o.ETag == "" {
-					return err // removed since it was listed
+		etags[tenant] = info.ETag
+	}
+	return etags, nil
+}
+
+// readAll reads the objects of tenants but for those with the etag of the version that
+// was seen last.
+func (d *dynamics) readAll(ctx context.Context, etags map[string]object.ETag) (map[string]GroupsObject, error) {
+	var mu sync.Mutex
+	found := make(map[string]GroupsObject, len(etags))
+	reads, within := errgroup.WithContext(ctx)
+	reads.SetLimit(d.cfg.Concurrency)
+	for tenant, etag := range etags {
+		reads.Go(func() (err error) {
+			key := d.TenantKey(tenant)
+			o, known := d.known(key)
+			if !known || etag == "" || o.ETag != etag {
+				if o, err = d.Groups(within, key); err != nil {
+					return err
 				}
 			}
 			mu.Lock()
@@ -101,13 +137,25 @@ func (d *dynamics) Tenants(ctx context.Context) (map[string]GroupsObject, error)
 	if err := reads.Wait(); err != nil {
 		return nil, err
 	}
-	d.forget(listed)
 	return found, nil
 }
 
+// tenants are those of which an object is known, or was known before.
+func (d *dynamics) tenants() (names []string) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for key := range d.seen {
+		if tenant, err := d.parse(key); err == nil {
+			names = append(names, tenant)
+		}
+	}
+	return names
+}
+
 func (d *dynamics) parse(key string) (tenant string, err error) {
-	name, ok := strings.CutSuffix(strings.TrimPrefix(key, tenantsPrefix(d.cfg.Shard)), groupsSuffix)
-	if !ok {
+	name, below := strings.CutPrefix(key, tenantsPrefix(d.cfg.Shard))
+	name, ok := strings.CutSuffix(name, groupsSuffix)
+	if !below || !ok {
 		return "", fmt.Errorf("object name %.200q: want {tenant}%s", name, groupsSuffix)
 	}
 	return name, fleet.CheckName(name)
@@ -120,27 +168,43 @@ func (d *dynamics) known(key string) (GroupsObject, bool) {
 	return o.GroupsObject, ok
 }
 
-func (d *dynamics) saw(key string, o dynamic) {
+// found notes what a read of an object returned. An object that is gone stays known by
+// its last version.
+func (d *dynamics) found(key string, o object.Object) GroupsObject {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if o.ETag == "" {
+	was := d.seen[key]
+	if was.ETag == o.ETag {
+		return was.GroupsObject
+	}
+	now := dynamic{GroupsObject{o.Body, o.ETag, was.Prior}, readEpoch(o.Body)}
+	if was.ETag != "" && key != d.GroupsKey() {
+		now.Prior = was.Body
+	}
+	d.set(key, now)
+	return now.GroupsObject
+}
+
+// wrote notes what this process wrote.
+func (d *dynamics) wrote(key string, o dynamic) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.set(key, o)
+}
+
+// set remembers an object, also in the cache. The lock is held.
+func (d *dynamics) set(key string, o dynamic) {
+	if o.ETag == "" && o.Prior == nil {
 		delete(d.seen, key)
 	} else {
 		d.seen[key] = o
 	}
 	d.cache.putGroups(key, row{etag: o.ETag, body: o.Body})
-}
-
-// forget drops the tenants' objects that are no longer listed.
-func (d *dynamics) forget(listed map[string]bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for key := range d.seen {
-		if key != d.GroupsKey() && !listed[key] {
-			delete(d.seen, key)
-			d.cache.putGroups(key, row{})
-		}
+	prior := row{}
+	if o.Prior != nil {
+		prior = row{etag: priorPrefix, body: o.Prior} // a row needs an etag, and this one has none
 	}
+	d.cache.putGroups(priorPrefix+key, prior)
 }
 
 // epochs are those of all objects, as far as they can be read.
@@ -153,12 +217,21 @@ func (d *dynamics) epochs() (all []uint64) {
 	return all
 }
 
-// load reads all objects with dynamic groups.
+// load reads all objects with dynamic groups, each by its key: the listing may be of an
+// earlier time, just like the version that is known, and sizes are not to be taken from
+// there.
 func (d *dynamics) load(ctx context.Context) error {
 	if _, err := d.Groups(ctx, d.GroupsKey()); err != nil {
 		return err
 	}
-	_, err := d.Tenants(ctx)
+	etags, err := d.listed(ctx, nil)
+	if err != nil {
+		return err
+	}
+	for tenant := range etags {
+		etags[tenant] = ""
+	}
+	_, err = d.readAll(ctx, etags)
 	return err
 }
 
@@ -174,8 +247,8 @@ func (w *Writer) Groups(ctx context.Context, key string) (GroupsObject, error) {
 }
 
 // Tenants is Ledger.Tenants.
-func (w *Writer) Tenants(ctx context.Context) (map[string]GroupsObject, error) {
-	return w.ledger.Tenants(ctx)
+func (w *Writer) Tenants(ctx context.Context, also ...string) (map[string]GroupsObject, error) {
+	return w.ledger.Tenants(ctx, also...)
 }
 
 // PutGroups replaces an object with dynamic groups if its etag still is the given one
@@ -189,7 +262,7 @@ func (w *Writer) PutGroups(ctx context.Context, key string, body []byte, etag ob
 	}
 	landed, err := w.put(ctx, key, body, pre)
 	if landed != "" {
-		w.ledger.saw(key, dynamic{GroupsObject{body, landed}, w.fence.Epoch()})
+		w.ledger.wrote(key, dynamic{GroupsObject{Body: body, ETag: landed}, w.fence.Epoch()})
 	}
 	if err != nil {
 		return "", fmt.Errorf("write dynamic groups: %w", err)

@@ -23,7 +23,8 @@ type Stats struct {
 }
 
 // Load makes the ledger what the store holds: it lists, and reads only objects
-// whose etag is not the known one, and the dynamic groups. Malformed objects are reported and left
+// whose etag is not the known one, and the dynamic groups. What memory or the cache
+// knows and the listing lacks is read by its key before it counts as gone. Malformed objects are reported and left
 // alone. On any other failure the ledger is not whole, and Load is to be called
 // again; what was read by then is not read again.
 func (l *Ledger) Load(ctx context.Context) (Stats, error) {
@@ -34,11 +35,6 @@ func (l *Ledger) Load(ctx context.Context) (Stats, error) {
 	work.Go(func() error { return l.load(ctx) })
 	if err := work.Wait(); err != nil {
 		return Stats{}, fmt.Errorf("load ledger: %w", err)
-	}
-	for key := range known {
-		if !c.listed[key] {
-			l.cache.deleteInstance(key)
-		}
 	}
 	l.cache.forgetRead()
 	return Stats{
@@ -112,11 +108,76 @@ func (l *Ledger) compare(ctx context.Context, known map[string]row) (*comparison
 			work.Go(func() error { return l.miss(ctx, i.Tenant, i.ID, c) })
 		}
 	}
+	for key := range known {
+		if !c.listed[key] {
+			work.Go(func() error { return l.recallCached(ctx, key) })
+		}
+	}
+	for _, m := range l.Malformed() {
+		if !c.listed[m.Key] {
+			work.Go(func() error { return l.missMalformed(ctx, m.Key) })
+		}
+	}
 	if err := work.Wait(); err != nil {
 		return nil, err
 	}
-	l.forgetMalformed(c.listed)
 	return c, nil
+}
+
+// recallCached reads a record that the cache holds and the listing lacks.
+func (l *Ledger) recallCached(ctx context.Context, key string) error {
+	tenant, id, err := l.parseKey(key)
+	if err != nil {
+		l.cache.deleteInstance(key)
+		return nil //nolint:nilerr // a row of another name is none of ours
+	}
+	_, err = l.Recall(ctx, tenant, id)
+	return err
+}
+
+// Recall reads a record that memory lacks by its key, because a listing may have lacked
+// it too, and reports whether memory has it then. One that can't be understood is known
+// as malformed afterwards.
+func (l *Ledger) Recall(ctx context.Context, tenant string, id fleet.InstanceID) (found bool, err error) {
+	unlock, err := l.locks.lock(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if _, known := l.entry(id); known {
+		return true, nil
+	}
+	if gone, err := l.reload(ctx, tenant, id); gone || err != nil {
+		return false, err
+	}
+	_, found = l.entry(id)
+	return found, nil
+}
+
+// missMalformed looks for an object that could not be understood and that the listing
+// did not have: as long as it is there it speaks for a VM.
+func (l *Ledger) missMalformed(ctx context.Context, key string) error {
+	o, err := l.cfg.Store.Get(ctx, key)
+	switch {
+	case errors.Is(err, object.ErrNotFound):
+		l.clearMalformed(key)
+		return nil
+	case err != nil:
+		return err
+	}
+	tenant, id, err := l.parseKey(key)
+	if err != nil {
+		return nil //nolint:nilerr // it is as malformed as before
+	}
+	unlock, err := l.locks.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if old, known := l.entry(id); !known || old.instance.Tenant == tenant && old.etag != o.ETag {
+		l.keep(tenant, id, o, true)
+	}
+	return nil
 }
 
 // adopt takes over one listed object unless it is known as it is.
@@ -248,15 +309,4 @@ func (l *Ledger) malformedAt(key string) (malformed, bool) {
 	defer l.mu.RUnlock()
 	m, ok := l.malformed[key]
 	return m, ok
-}
-
-// forgetMalformed drops what is no longer listed.
-func (l *Ledger) forgetMalformed(listed map[string]bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for key := range l.malformed {
-		if !listed[key] {
-			delete(l.malformed, key)
-		}
-	}
 }
