@@ -236,8 +236,8 @@ bench: build ## Print every figure we measure ourselves by
 	$(GO) run ./integration/bench $(BENCH)
 
 .PHONY: ci
-ci: ## What continuous integration runs
-	@.ci/steps
+ci: ## What continuous integration runs (FROM=step: from there on; ONLY=steps: just these, with commas between them)
+	@$(GO) run ./integration/ci $(if $(FROM),-from $(FROM)) $(if $(ONLY),-only $(ONLY))
 
 # Where Kubernetes is wanted: an API server of the stack's own, or any cluster.
 KUBERNETES := --kubernetes $(if $(DEV_KUBECONFIG),--kubeconfig $(DEV_KUBECONFIG))

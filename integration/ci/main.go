@@ -1,0 +1,77 @@
+// Command ci runs the steps of continuous integration in order and ends with what they
+// cost, or with what failed and how to repeat it.
+//
+//	go run ./integration/ci               every step
+//	go run ./integration/ci -from e2e     that step and those after it
+//	go run ./integration/ci -only lint    one step, or several with commas between them
+//
+// The output of each step is also kept in temp/ci/{step}.log.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stdout, err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("ci", flag.ContinueOnError)
+	from := flags.String("from", "", "start at this step")
+	only := flags.String("only", "", "run only these steps, with commas between them")
+	logs := flags.String("logs", "temp/ci", "the folder of the steps' logs")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen, err := choose(steps(), *from, *only)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(*logs, 0o755); err != nil {
+		return err
+	}
+	env := os.Environ()
+	if engineAnswers(ctx) {
+		env = append(env, "ENGINE=1") // nothing of it may be left out unseen
+	} else {
+		fmt.Fprintln(out, "SKIPPED: the stories on a container engine: none answers")
+		env = append(env, "ENGINE=0")
+	}
+	began := time.Now()
+	r := runner{out: out, logs: *logs, env: env}
+	var costs []cost
+	for _, s := range chosen {
+		c, err := r.run(ctx, s)
+		costs = append(costs, c)
+		if err != nil {
+			printCosts(out, costs)
+			return r.failure(s, err)
+		}
+	}
+	printCosts(out, costs)
+	fmt.Fprintf(out, "all steps passed in %.0fs\n", time.Since(began).Seconds())
+	return nil
+}
+
+func engineAnswers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "docker", "info")
+	cmd.Env = append(os.Environ(), "DOCKER_CONTEXT=default")
+	return cmd.Run() == nil
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// runner runs steps one after another.
+type runner struct {
+	out  io.Writer
+	logs string // the folder of the steps' logs
+	env  []string
+}
+
+// cost is what a step took.
+type cost struct {
+	name string
+	wall time.Duration
+	cpu  time.Duration // of all processes that the step waited for
+	idle float64       // share of the seconds in which nearly all cores idled; negative: not known
+}
+
+// grace is how long an interrupted step may take to stop.
+const grace = 30 * time.Second
+
+func (r runner) log(s step) string { return filepath.Join(r.logs, s.name+".log") }
+
+// run runs one step, with its output shown and kept.
+func (r runner) run(ctx context.Context, s step) (cost, error) {
+	c := cost{name: s.name, idle: -1}
+	log, err := os.Create(r.log(s))
+	if err != nil {
+		return c, err
+	}
+	defer log.Close()
+	fmt.Fprintf(r.out, "\n=== %s\n", s.name)
+	cmd := exec.CommandContext(ctx, s.command[0], s.command[1:]...)
+	cmd.Env = r.env
+	cmd.Stdout = io.MultiWriter(r.out, log)
+	cmd.Stderr = cmd.Stdout
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = grace
+	watch := watchIdle()
+	began := time.Now()
+	err = cmd.Run()
+	c.wall, c.idle = time.Since(began), watch.stop()
+	if cmd.ProcessState != nil {
+		c.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	}
+	fmt.Fprintf(r.out, "--- %s: %.0fs\n", s.name, c.wall.Seconds())
+	return c, err
+}
+
+// failure returns an error that names what failed in a step, and how to repeat it.
+func (r runner) failure(s step, err error) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "\nFAILED: step %s: %v\n", s.name, err)
+	log, readErr := os.ReadFile(r.log(s))
+	if readErr == nil {
+		for _, f := range failures(string(log)) {
+			fmt.Fprintf(&text, "  %s\n", f)
+		}
+	}
+	fmt.Fprintf(&text, "  log: %s\n  repeat this step: make ci ONLY=%s\n  go on from it: make ci FROM=%s", r.log(s), s.name, s.name)
+	return errors.Join(errors.New(text.String()), readErr)
+}
