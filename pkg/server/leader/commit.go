@@ -28,9 +28,10 @@ type round struct {
 	draft  *config.Draft
 	merged map[fleet.GroupKey]resolved // the groups that the draft changes
 	sound  []*edit
-	// refused depend on an edit before them in the round: their answer is good
-	// only once that is durable.
+	// refused rest on what the draft's version holds, or does not hold, and on the edits
+	// before them in the round: their answer is good only once that is durable.
 	refused map[*edit]error
+	asked   bool // one of the edits is a caller's, who acts on the answer
 }
 
 // resolved is a group as a draft makes it.
@@ -45,6 +46,8 @@ type resolved struct {
 // What changes nothing writes nothing if this term has written what is there, as long as
 // this server may still answer for the shard. What was only read is written again, so
 // that no write which is still under way somewhere can undo what the callers are told.
+// That goes for refusals too: the write of an earlier call may be about to make the very
+// group that a deletion does not find.
 func (g *groups) commit(ctx context.Context, t *tenant, edits []*edit) {
 	defer func() {
 		if t.stale {
@@ -57,7 +60,7 @@ func (g *groups) commit(ctx context.Context, t *tenant, edits []*edit) {
 			return
 		}
 		r := &round{groups: g, tenant: t, draft: t.entries.Draft(), merged: map[fleet.GroupKey]resolved{}, refused: map[*edit]error{}}
-		edits = r.apply(edits)
+		r.apply(edits)
 		err := r.settle(ctx)
 		if err == nil || !conflicting(err, tries) {
 			r.answer(edits, err)
@@ -125,40 +128,31 @@ func (g *groups) follow(t *tenant, before *config.Entries) {
 	}
 }
 
-// apply applies the edits to the draft, and returns those whose answer is to come.
-func (r *round) apply(edits []*edit) (pending []*edit) {
+// apply applies the edits to the draft.
+func (r *round) apply(edits []*edit) {
 	for _, e := range edits {
-		switch dependent, err := r.try(e); {
-		case err == nil:
-			r.sound = append(r.sound, e)
-			pending = append(pending, e)
-		case dependent:
+		r.asked = r.asked || e.asked
+		if err := r.try(e); err != nil {
 			r.refused[e] = err
-			pending = append(pending, e)
-		default:
-			e.done <- err
+		} else {
+			r.sound = append(r.sound, e)
 		}
 	}
-	return pending
 }
 
-// try applies one edit, and says whether another one before it may have a part in the
-// error.
-func (r *round) try(e *edit) (dependent bool, err error) {
+// try applies one edit.
+func (r *round) try(e *edit) error {
 	if e.change == nil {
-		return false, nil
+		return nil
 	}
 	now := r.state(e.key)
-	if _, dependent = r.merged[e.key]; e.key.Name == "" {
-		dependent = len(r.merged) > 0
-	}
 	after, err := e.change(now)
 	if err != nil {
-		return dependent, err
+		return err
 	}
 	names, err := r.draft.Take(r.tenant.name, now.entries, after)
 	if err != nil {
-		return r.draft.Changed(), refusedTooLarge(err)
+		return refusedTooLarge(err)
 	}
 	for _, name := range names {
 		key := fleet.GroupKey{Tenant: r.tenant.name, Name: name}
@@ -166,7 +160,7 @@ func (r *round) try(e *edit) (dependent bool, err error) {
 		to.group, to.defined, to.problems = r.static.ResolveGroup(r.draft.Only(key.Tenant, name), key)
 		r.merged[key] = to
 	}
-	return false, nil
+	return nil
 }
 
 // state is what an edit sees.
@@ -183,14 +177,13 @@ func (r *round) state(key fleet.GroupKey) state {
 	return s
 }
 
-// settle makes the draft durable, if there is anything to be made so.
+// settle makes the draft durable, unless it is what this term has written last. No
+// object is made for a tenant that is not in the config, unless one of its callers asks:
+// then only a write keeps those of leaders before from landing.
 func (r *round) settle(ctx context.Context) error {
-	if len(r.sound) == 0 {
-		return nil
-	}
 	t := r.tenant
-	nobodys := t.version.etag == "" && !r.static.HasTenant(t.name)
-	if (t.version.proven || nobodys) && !r.draft.Changed() {
+	idle := !r.asked && t.version.etag == "" && !r.static.HasTenant(t.name)
+	if (t.version.proven || idle) && !r.draft.Changed() {
 		return r.cfg.Fence.Check(ctx)
 	}
 	err := r.put(ctx, t, r.draft)
@@ -225,14 +218,14 @@ func (r *round) land() {
 
 // answer tells all callers what became of their edits.
 func (r *round) answer(edits []*edit, err error) {
-	var kicked []fleet.GroupKey
+	var asked []fleet.GroupKey
 	for _, e := range r.sound {
-		if e.kick && err == nil {
-			kicked = append(kicked, e.key)
+		if e.asked && err == nil {
+			asked = append(asked, e.key)
 		}
 	}
-	if len(kicked) > 0 {
-		r.changed(kicked...)
+	if len(asked) > 0 {
+		r.changed(asked...)
 	}
 	for _, e := range edits {
 		if refused := r.refused[e]; refused != nil && err == nil {

@@ -25,7 +25,7 @@ type edit struct {
 	// change must be pure: it runs again when another write came first. nil changes
 	// nothing, and only has it made sure what the store holds.
 	change func(now state) (config.Dynamic, error)
-	kick   bool // the group is to be acted on afterwards
+	asked  bool // by a caller, who acts on the answer; the group is to be acted on then
 
 	ctx   context.Context //nolint:containedctx // the caller's
 	stage atomic.Int32    // of the stages below

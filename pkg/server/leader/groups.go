@@ -59,7 +59,7 @@ var (
 
 // Upsert implements operators.Groups.
 func (g *groups) Upsert(ctx context.Context, key fleet.GroupKey, c config.Change, ifETag *string) error {
-	return editError(g.edit(ctx, &edit{key: key, kick: true, change: func(now state) (config.Dynamic, error) {
+	return editError(g.edit(ctx, &edit{key: key, asked: true, change: func(now state) (config.Dynamic, error) {
 		if err := now.matches(key, ifETag); err != nil {
 			return config.Dynamic{}, err
 		}
@@ -69,7 +69,7 @@ func (g *groups) Upsert(ctx context.Context, key fleet.GroupKey, c config.Change
 
 // Delete implements operators.Groups.
 func (g *groups) Delete(ctx context.Context, key fleet.GroupKey) error {
-	err := g.edit(ctx, &edit{key: key, kick: true, change: func(now state) (config.Dynamic, error) {
+	err := g.edit(ctx, &edit{key: key, asked: true, change: func(now state) (config.Dynamic, error) {
 		return g.static.Remove(now.entries, key)
 	}})
 	if errors.Is(err, config.ErrRestricted) {

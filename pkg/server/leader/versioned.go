@@ -17,8 +17,8 @@ import (
 // and for one of a leader before, of which this one knows nothing. So a version
 // that was only read may be replaced by something older than what callers were
 // told in the meantime; but one that this term has written can't be, unless by a
-// write of this term that came after it. Hence the rule that proven stands for:
-// what a version says is told to nobody on the strength of a read.
+// write of this term that came after it. Hence the rule that proven stands for: no
+// caller is told what a version says, or lacks, on the strength of a read.
 //
 // It belongs to one writer at a time.
 type versioned struct {
