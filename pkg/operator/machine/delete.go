@@ -154,8 +154,10 @@ func (r *Reconciler) byKey(s *scope) {
 	if m.Spec.InstanceID != "" || m.Spec.IdempotencyKey == "" || !s.configured {
 		return
 	}
+	// A tombstone says nothing: the key of an instance that failed may name another one by
+	// now, of a creation that was repeated and whose outcome is unknown.
 	for _, i := range r.Shards.Instances(string(m.Spec.Shard), string(m.Spec.Group)) {
-		if i.GetIdempotencyKey() == m.Spec.IdempotencyKey {
+		if i.GetIdempotencyKey() == m.Spec.IdempotencyKey && i.GetPhase() != nstancev1.InstancePhase_INSTANCE_PHASE_DELETED {
 			s.instance = i
 			return
 		}

@@ -287,3 +287,32 @@ func TestAPoolsMachineIsRemedied(t *testing.T) {
 		})
 	}
 }
+
+// A key names another instance when the one before it had failed. The tombstone of that one
+// does not end the deletion of an object that never learned an id.
+func TestADeletionByKeyIsNotEndedByATombstone(t *testing.T) {
+	w := newWorld(t, "a")
+	w.own("m", nil)
+	w.restart(func(what string) (before, after error) {
+		if strings.HasPrefix(what, "create") {
+			after = errCrash
+		}
+		return nil, after
+	})
+	if _, err := w.pass("m"); err == nil {
+		t.Fatal("nothing broke off")
+	}
+	w.restart(nil)
+	first := w.fleet.all()[0]
+	w.fleet.set("a", first.GetId(), func(i *nstancev1.InstanceStatus) { i.Phase = deleted })
+	const second = "knd99999999999999999999999999"
+	w.fleet.put("a", second, true, running)
+	w.fleet.set("a", second, func(i *nstancev1.InstanceStatus) { i.IdempotencyKey = first.GetIdempotencyKey() })
+	w.delete(w.get("m"))
+	for range 3 {
+		w.must("m")
+	}
+	if left := w.fleet.all(); len(left) > 0 || w.get("m") != nil {
+		t.Errorf("left: %v, %v", w.get("m"), left)
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -19,12 +20,13 @@ const (
 
 // outcome is what came of a call.
 type outcome struct {
-	generation int64  // of the object that it was made for
-	was        string // the group's etag that it was decided on
-	etag       string // the group's after it, if it was accepted
-	vars       string // digest of the vars that it set; empty: it set none
-	unsurged   bool   // it took the surge back
-	deletes    bool
+	of         types.UID // the object that it was made for
+	generation int64     // of that object
+	was        string    // the group's etag that it was decided on
+	etag       string    // the group's after it, if it was accepted
+	vars       string    // digest of the vars that it set; empty: it set none
+	unsurged   bool      // it took the surge back
+	deletes    bool      // it asks for the group's deletion
 	err        error
 }
 
@@ -95,6 +97,10 @@ func (l last) holds(generation int64, etag string) bool {
 	}
 	return l.was == etag || l.err == nil && l.etag == etag
 }
+
+// deleted reports whether the shard has answered that the object's group is gone or goes,
+// and was asked for nothing since.
+func (l last) deleted(of types.UID) bool { return l.deletes && l.err == nil && l.of == of }
 
 // accepted reports whether the shard took what was asked for a generation.
 func (l last) accepted(generation int64) bool {

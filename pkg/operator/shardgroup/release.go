@@ -14,9 +14,9 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// release has the shard delete the group, and lets the object go when it is gone there;
-// so whoever owns the object can wait for its machines. What can't be deleted lives on
-// at the shard.
+// release has the shard delete the group, and lets the object go when it is gone there, so
+// that the object's owner can wait for its machines. What can't be deleted lives on at the
+// shard.
 func (x *one) release(ctx context.Context) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(&x.object, v1beta1.Finalizer) {
 		return ctrl.Result{}, nil
@@ -33,15 +33,19 @@ func (x *one) release(ctx context.Context) (ctrl.Result, error) {
 			"group %s may live on at shard %s: the operator's config does not have that shard any more, so it can't be asked")
 	case !v.heard():
 		return ctrl.Result{RequeueAfter: lastPause}, x.show(ctx, v.status(&x.object))
-	case v.group == nil:
-		return x.letGo(ctx, "", "", "")
 	}
 	return x.remove(ctx, v)
 }
 
-// remove asks for the deletion, once, and waits for its end.
+// remove asks for the deletion, once, and waits for its end. A group that is not seen is
+// asked for too: it may be about to come, by a call of which it is not known what became,
+// maybe of an operator before this one. The shard's answer is final, what it does not see
+// is not.
 func (x *one) remove(ctx context.Context, v view) (ctrl.Result, error) {
 	v.last, v.leaving = x.memory.of(x.req), true
+	if v.group == nil && v.last.deleted(x.object.UID) {
+		return x.letGo(ctx, "", "", "")
+	}
 	asked := v.last.deletes && v.last.holds(x.object.Generation, v.group.GetEtag())
 	if asked && v.group.GetIsStatic() && status.Code(v.last.err) == codes.FailedPrecondition {
 		return x.letGo(ctx, corev1.EventTypeWarning, "GroupIsStatic",
@@ -49,7 +53,7 @@ func (x *one) remove(ctx context.Context, v view) (ctrl.Result, error) {
 	}
 	again := v.last.until.Sub(v.now)
 	switch {
-	case !exists(v.group):
+	case v.group != nil && !exists(v.group):
 		return ctrl.Result{}, x.show(ctx, v.status(&x.object)) // it is on its way, and each step is heard of
 	case asked && again > 0:
 		v.invalid = v.last.problem()
@@ -64,7 +68,7 @@ func (x *one) remove(ctx context.Context, v view) (ctrl.Result, error) {
 
 // callDelete begins the call that asks for the deletion.
 func (x *one) callDelete(v view) {
-	o := outcome{generation: x.object.Generation, was: v.group.GetEtag(), etag: v.group.GetEtag(), deletes: true}
+	o := outcome{of: x.object.UID, generation: x.object.Generation, was: v.group.GetEtag(), etag: v.group.GetEtag(), deletes: true}
 	shard, group, all := x.shard(), x.group(), x.Shards
 	x.calls.start(x.req, shard, func(ctx context.Context) outcome {
 		o.err = all.DeleteGroup(ctx, shard, group)

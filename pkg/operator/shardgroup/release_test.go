@@ -248,3 +248,53 @@ func TestCreatesFailing(t *testing.T) {
 		t.Errorf("written again: %+v", o.Status)
 	}
 }
+
+// TestDeleteWhileACallIsInDoubt: a group that is not seen may be about to come, by a call
+// whose outcome is unknown. The shard is asked for its deletion, once, before the object
+// goes.
+func TestDeleteWhileACallIsInDoubt(t *testing.T) {
+	s := newSite(t, "a")
+	s.start()
+	hangs := make(chan struct{})
+	s.shards.change("a", func(x *shardState) { x.hangs = hangs })
+	o := s.object("web", "a", 3)
+	o.Spec.Template = "knd"
+	s.create(o)
+	s.eventually("the group is asked for", func() error {
+		if len(s.shards.upserts("a")) == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	s.delete(o)
+	s.shards.change("a", func(x *shardState) { x.hangs = nil })
+	close(hangs)
+	s.awaitsGone(o)
+	if all := s.shards.deletes("a"); !slices.Equal(all, []string{"web"}) {
+		t.Errorf("deleted %v, want one call", all)
+	}
+}
+
+// TestDeleteIsNotAnswered: while the answer to the deletion of a group that is not seen is
+// open, the object stays.
+func TestDeleteIsNotAnswered(t *testing.T) {
+	s := newSite(t, "a")
+	s.start()
+	o := s.settled("a", dynamic(2))
+	s.shards.change("a", func(x *shardState) {
+		x.refuses = status.Error(codes.DeadlineExceeded, "no answer")
+		delete(x.groups, "web")
+	})
+	s.delete(o)
+	s.eventually("its deletion is asked for", func() error {
+		if len(s.shards.deletes("a")) == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	if s.must(s.get(o)); len(o.Finalizers) == 0 {
+		t.Error("the object was let go")
+	}
+	s.shards.change("a", func(x *shardState) { x.refuses = nil })
+	s.awaitsGone(o)
+}

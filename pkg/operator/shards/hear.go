@@ -92,6 +92,7 @@ func (m *memory) synced(e client.Event) (events []Event) {
 		for _, i := range m.instances.dropUntold(s.began, m.tick) {
 			events = append(events, m.ofInstance(i))
 		}
+		events = append(events, m.renew()...)
 	}
 	// A stream that follows a leader's address to another server begins anew without
 	// being lost: then all of this counts as its snapshot.
@@ -99,6 +100,21 @@ func (m *memory) synced(e client.Event) (events []Event) {
 	if m.state.Synced {
 		m.state.LastSync = m.now()
 	}
+	return events
+}
+
+// renew has what a whole snapshot of instances says count, whatever was answered before
+// it: it comes from another term. That one's bucket may have been put back, and then a
+// phase, an etag and an id that was not there come again. What is gone from memory by it
+// went by dropUntold, on the shard's own word.
+func (m *memory) renew() (events []Event) {
+	for _, g := range m.groups.renew(sameMessage) {
+		events = append(events, Event{Of: OfGroup, Shard: m.name, Group: g.GetKey()})
+	}
+	for _, i := range m.instances.renew(sameInstance) {
+		events = append(events, m.ofInstance(i))
+	}
+	clear(m.missing.never)
 	return events
 }
 

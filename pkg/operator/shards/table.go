@@ -16,6 +16,8 @@ type row[T any] struct {
 	// old recognises what the stream told before an answer that came past it; nil:
 	// no answer has, or the stream has told something newer.
 	old func(T) bool
+	// ignored is what old recognised last; nil: nothing yet.
+	ignored *T
 }
 
 // kind is what a table is of.
@@ -59,7 +61,7 @@ func (t *table[T]) tell(key string, v T, tick uint64, same func(a, b T) bool) bo
 	r := t.rows[key]
 	switch {
 	case r != nil && r.old != nil && r.old(v):
-		r.at, r.told = tick, true // it is there, though not like this any more
+		r.at, r.told, r.ignored = tick, true, &v // it is there, though not like this any more
 		return false
 	}
 	t.put(key, v, tick, nil)
@@ -71,6 +73,19 @@ func (t *table[T]) tell(key string, v T, tick uint64, same func(a, b T) bool) bo
 func (t *table[T]) put(key string, v T, tick uint64, old func(T) bool) {
 	t.rows[key] = &row[T]{value: v, at: tick, old: old}
 	delete(t.left, key)
+}
+
+// renew ends what answers have kept the stream from telling. What it told in vain counts,
+// and is returned as far as it is different.
+func (t *table[T]) renew(same func(a, b T) bool) (different []T) {
+	for _, r := range t.rows {
+		if r.ignored != nil && !same(r.value, *r.ignored) {
+			r.value = *r.ignored
+			different = append(different, r.value)
+		}
+		r.old, r.ignored = nil, nil
+	}
+	return different
 }
 
 // drop takes a key out. It reports whether it was there.
