@@ -31,5 +31,10 @@ func Code(err error) (code string, status int) {
 // signature, are too old by now.
 func Expired(err error) bool {
 	code, _ := Code(err)
+	return ExpiredCode(code)
+}
+
+// ExpiredCode reports whether code is one of Expired.
+func ExpiredCode(code string) bool {
 	return slices.Contains([]string{"ExpiredToken", "ExpiredTokenException", "RequestExpired"}, code)
 }

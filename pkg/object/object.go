@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// The three kinds of failure. Test with errors.Is; a context's end is wrapped
-// beside ErrUnknown, because the request may have been under way. A key that
-// CheckKey refuses is ErrInvalidKey from every verb: nothing was sent.
+// The three kinds of failure beside ErrRefused. Test with errors.Is; a context's end
+// is wrapped beside ErrUnknown, because the request may have been under way. A key
+// that CheckKey refuses is ErrInvalidKey from every verb: nothing was sent.
 var (
 	ErrNotFound = errors.New("object not found")
 	ErrConflict = errors.New("object precondition failed")
@@ -100,8 +100,9 @@ type Store interface {
 	// Put writes the object whole and returns its new etag. ErrConflict means
 	// that the precondition did not hold and that this request changed nothing;
 	// it includes the 404 that some stores answer to an if-match on an absent
-	// key. Every other failure is ErrUnknown. A successful Put is durable and
-	// is seen by every later Get and List.
+	// key. ErrRefused without ErrUnknown changed nothing either. Every other
+	// failure is ErrUnknown. A successful Put is durable and is seen by every
+	// later Get and List.
 	Put(ctx context.Context, key string, body []byte, pre Precondition) (ETag, error)
 
 	// Delete removes the object; deleting an absent one succeeds. There is no

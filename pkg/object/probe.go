@@ -7,10 +7,6 @@ import (
 	"time"
 )
 
-// ErrNoConditionalWrites is wrapped by the error of a Probe that found a store
-// unfit: compare-and-swap on it would lose updates.
-var ErrNoConditionalWrites = errors.New("object storage does not honour conditional writes")
-
 // probeCleanup bounds the deletion of what a probe wrote.
 const probeCleanup = 5 * time.Second
 

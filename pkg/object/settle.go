@@ -27,7 +27,9 @@ func settleBackoff() retry.Backoff {
 //     have been there in between.
 //
 // It goes on until ctx ends, then returns ErrUnknown beside the context's error:
-// the write may be there, and may still land. Callers give a ctx with an end.
+// the write may be there, and may still land. Callers give a ctx with an end. A
+// refusal ends it at once (ErrRefused, ErrUnfit), with ErrUnknown beside it unless
+// no attempt can have landed.
 //
 // body must be unique to this write, which records achieve with {epoch, rev,
 // writer}; else another's equal write would be taken for this one. pre must be
@@ -37,7 +39,7 @@ func Settle(ctx context.Context, s Store, key string, body []byte, pre Precondit
 		return "", fmt.Errorf("settle %s: no precondition, must be IfAbsent or IfMatch", key)
 	}
 	etag, err := s.Put(ctx, key, body, pre)
-	if !errors.Is(err, ErrUnknown) {
+	if !errors.Is(err, ErrUnknown) || final(err) {
 		return etag, err // a first conflict is what it says: nothing of ours was under way
 	}
 	for attempt := 1; ; attempt++ {
@@ -52,11 +54,15 @@ func Settle(ctx context.Context, s Store, key string, body []byte, pre Precondit
 		case unchanged:
 			etag, err = s.Put(ctx, key, body, pre)
 			// A conflict here may be with our own earlier attempt: read back again.
-			if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrConflict) {
-				return etag, err
+			if err == nil {
+				return etag, nil
 			}
 		case unread:
 			err = seen
+		}
+		if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrConflict) || final(err) {
+			// An earlier attempt may still land, whatever became of this one.
+			return "", fmt.Errorf("settle %s: %w: an attempt before may have landed: %w", key, ErrUnknown, err)
 		}
 		if end := retry.Wait(ctx, settleBackoff().Delay(attempt)); end != nil {
 			return "", fmt.Errorf("settle %s: %w: %w; last answer: %w", key, ErrUnknown, end, err)

@@ -187,3 +187,58 @@ func TestSettleInvalidKey(t *testing.T) {
 		t.Errorf("error %v after %d requests, want one refusal", err, store.Counts().Total())
 	}
 }
+
+// TestSettleEndsOnRefusal holds that a definite refusal ends a Settle at once, and that
+// one which follows a lost reply does not hide that the write may have landed.
+func TestSettleEndsOnRefusal(t *testing.T) {
+	refusal := fmt.Errorf("%w: %w", object.ErrRefused, &object.Answer{Bucket: "b", Status: 403, Code: "AccessDenied"})
+	lost := fmt.Errorf("%w: lost", object.ErrUnknown)
+	for name, c := range map[string]struct {
+		puts    []error
+		get     error
+		unknown bool
+	}{
+		"first write":        {puts: []error{refusal}, unknown: false},
+		"write after a lost": {puts: []error{lost, refusal}, unknown: true},
+		"read after a lost":  {puts: []error{lost}, get: fmt.Errorf("%w: %w", object.ErrUnknown, refusal), unknown: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scripted{Store: mem.New(mem.Config{}), puts: c.puts, get: c.get}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				began := time.Now()
+				_, err := object.Settle(ctx, s, "k", []byte("mine"), object.IfAbsent())
+				if !errors.Is(err, object.ErrRefused) || errors.Is(err, object.ErrUnknown) != c.unknown || !strings.Contains(err.Error(), "AccessDenied") {
+					t.Errorf("settle: %v, want ErrRefused, unknown: %t", err, c.unknown)
+				}
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("settle took %s", took)
+				}
+			})
+		})
+	}
+}
+
+// scripted answers writes with the errors in puts, in turn, and reads with get.
+type scripted struct {
+	object.Store
+	puts []error
+	get  error
+}
+
+func (s *scripted) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
+	if len(s.puts) == 0 {
+		return s.Store.Put(ctx, key, body, pre)
+	}
+	err := s.puts[0]
+	s.puts = s.puts[1:]
+	return "", err
+}
+
+func (s *scripted) Get(ctx context.Context, key string) (object.Object, error) {
+	if s.get != nil {
+		return object.Object{}, s.get
+	}
+	return s.Store.Get(ctx, key)
+}

@@ -60,12 +60,9 @@ func (s *Store) ready(ctx context.Context) error {
 	return nil
 }
 
-// codeExpired is how S3 refuses keys whose time is over.
-const codeExpired = "ExpiredToken"
-
 // doubt has keys be asked for anew that S3 has refused.
 func (s *Store) doubt(answer minio.ErrorResponse) {
-	if s.keys != nil && answer.Code == codeExpired {
+	if s.keys != nil && awsclient.ExpiredCode(answer.Code) {
 		s.keys.Forget("")
 	}
 }

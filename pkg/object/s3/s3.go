@@ -11,7 +11,8 @@
 //	404 NoSuchKey, if-match   ErrConflict: the object is absent
 //	409                       ErrUnknown: the store did not judge the precondition,
 //	                          because another request was under way; Settle sends again
-//	404 NoSuchBucket, 403, other 4xx, 5xx, no answer: ErrUnknown
+//	404 NoSuchBucket, 403, other 4xx, 501: ErrRefused
+//	408, 429, expired keys, a skewed clock, 5xx, no answer: ErrUnknown
 //
 // A 404 is believed only with S3's error document: a proxy's own 404 must not make
 // a full bucket look empty.
@@ -166,7 +167,7 @@ func (s *Store) put(ctx context.Context, key string, body []byte, pre object.Pre
 	case err != nil && pre.Conditional():
 		return "", s.explainPut(err, absent)
 	case err != nil:
-		return "", s.explain(err, absent)
+		return "", s.explainWrite(err, absent)
 	case info.ETag == "":
 		return "", fmt.Errorf("%w: the answer has no ETag header", object.ErrUnknown)
 	}
@@ -198,7 +199,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	if err == nil {
 		return nil
 	}
-	if err = s.explain(err, object.ErrNotFound); errors.Is(err, object.ErrNotFound) {
+	if err = s.explainWrite(err, object.ErrNotFound); errors.Is(err, object.ErrNotFound) {
 		return nil
 	}
 	return fmt.Errorf("delete %s: %w", key, err)
@@ -275,10 +276,10 @@ func passing(err error) bool {
 	if !errors.Is(err, object.ErrUnknown) {
 		return false
 	}
-	var answer minio.ErrorResponse
+	var answer *object.Answer
 	if !errors.As(err, &answer) {
-		return true
+		return !errors.Is(err, object.ErrUnfit)
 	}
-	return answer.StatusCode >= http.StatusInternalServerError || answer.StatusCode == http.StatusTooManyRequests ||
-		answer.Code == codeExpired
+	return !errors.Is(err, object.ErrRefused) && (answer.Status >= http.StatusInternalServerError ||
+		answer.Status == http.StatusTooManyRequests || answer.Status == http.StatusRequestTimeout || awsclient.ExpiredCode(answer.Code))
 }

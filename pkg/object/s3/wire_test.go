@@ -139,18 +139,22 @@ func TestPutAnswers(t *testing.T) {
 		"412":      {document(412, "PreconditionFailed"), object.ErrConflict, object.ErrConflict, object.ErrUnknown, ""},
 		"412 bare": {status(412), object.ErrConflict, object.ErrConflict, object.ErrUnknown, ""},
 		"404 key":  {document(404, "NoSuchKey"), object.ErrUnknown, object.ErrConflict, object.ErrUnknown, ""},
-		"404 bucket": {document(404, "NoSuchBucket"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown,
-			`bucket "bucket" does not exist`},
+		"404 bucket": {document(404, "NoSuchBucket"), object.ErrRefused, object.ErrRefused, object.ErrRefused,
+			`bucket "bucket": 404 NoSuchBucket: the bucket does not exist`},
 		"404 bare": {status(404), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, "not from an object store"},
 		"409":      {document(409, "ConditionalRequestConflict"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
-		"403":      {document(403, "AccessDenied"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, "m"},
-		"400":      {document(400, "InvalidArgument"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"403":      {document(403, "AccessDenied"), object.ErrRefused, object.ErrRefused, object.ErrRefused, "403 AccessDenied: m"},
+		"400":      {document(400, "InvalidArgument"), object.ErrRefused, object.ErrRefused, object.ErrRefused, ""},
 		"501": {document(501, "NotImplemented"), object.ErrNoConditionalWrites, object.ErrNoConditionalWrites,
-			object.ErrUnknown, ""},
+			object.ErrRefused, ""},
 		"500":              {document(500, "InternalError"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
 		"503":              {document(503, "SlowDown"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
 		"429":              {status(429), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
-		"wrong region":     {document(400, "AuthorizationHeaderMalformed"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"wrong region":     {document(400, "AuthorizationHeaderMalformed"), object.ErrRefused, object.ErrRefused, object.ErrRefused, ""},
+		"wrong endpoint":   {document(301, "PermanentRedirect"), object.ErrRefused, object.ErrRefused, object.ErrRefused, ""},
+		"expired keys":     {document(400, "ExpiredToken"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"cut off":          {document(400, "IncompleteBody"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
+		"408":              {status(408), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
 		"clock is off":     {document(403, "RequestTimeTooSkewed"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
 		"connection cut":   {hangUp, object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
 		"no answer":        {never, object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
@@ -171,6 +175,11 @@ func TestPutAnswers(t *testing.T) {
 				if !errors.Is(err, want) || errors.Is(err, object.ErrConflict) != errors.Is(want, object.ErrConflict) ||
 					errors.Is(err, object.ErrNotFound) {
 					t.Errorf("precondition %+v: %v, want %v", pre, err, want)
+				}
+				// A refusal is proof that nothing was changed, and nothing else is.
+				refused := want == object.ErrRefused || want == object.ErrNoConditionalWrites
+				if errors.Is(err, object.ErrRefused) != refused || errors.Is(err, object.ErrUnknown) != (want == object.ErrUnknown) {
+					t.Errorf("precondition %+v: %v, want refused: %t", pre, err, refused)
 				}
 				if !strings.Contains(fmt.Sprint(err), c.contains) {
 					t.Errorf("precondition %+v: %v does not say %q", pre, err, c.contains)
@@ -195,6 +204,19 @@ func half(w http.ResponseWriter, _ *http.Request) {
 	if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
 		fmt.Fprint(conn, "HTTP/1.1 412 Precondition Failed\r\nContent-Length: 1000\r\n\r\n<Error>")
 		conn.Close()
+	}
+}
+
+// TestRefusedByAProxy holds that a refusal which is not the store's own ends waits, but
+// proves nothing about a write.
+func TestRefusedByAProxy(t *testing.T) {
+	w := newWire(t, func(rw http.ResponseWriter, _ *http.Request) {
+		http.Error(rw, "<html>forbidden</html>", http.StatusForbidden)
+	})
+	s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url})
+	_, err := object.Settle(t.Context(), s, "k", []byte("x"), object.IfAbsent())
+	if !errors.Is(err, object.ErrRefused) || !errors.Is(err, object.ErrUnknown) || !strings.Contains(err.Error(), "no S3 error document") {
+		t.Errorf("settle: %v, want refused and unknown", err)
 	}
 }
 
@@ -246,9 +268,11 @@ func TestGetAnswers(t *testing.T) {
 		contains string
 	}{
 		"404 key":        {document(404, "NoSuchKey"), object.ErrNotFound, 1, ""},
-		"404 bucket":     {document(404, "NoSuchBucket"), object.ErrUnknown, 1, `bucket "bucket" does not exist`},
+		"404 bucket":     {document(404, "NoSuchBucket"), object.ErrRefused, 1, `bucket "bucket": 404 NoSuchBucket`},
 		"404 of a proxy": {http.NotFound, object.ErrUnknown, 1, "not from an object store"},
-		"403":            {document(403, "AccessDenied"), object.ErrUnknown, 1, ""},
+		"403":            {document(403, "AccessDenied"), object.ErrRefused, 1, `bucket "bucket": 403 AccessDenied`},
+		"501":            {document(501, "NotImplemented"), object.ErrRefused, 1, ""},
+		"408":            {document(408, "RequestTimeout"), object.ErrUnknown, 3, ""},
 		"500":            {document(500, "InternalError"), object.ErrUnknown, 3, ""},
 		"cut":            {hangUp, object.ErrUnknown, 3, ""},
 		"login page":     {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>log in</html>") }, object.ErrUnknown, 1, ""},
@@ -264,8 +288,8 @@ func TestGetAnswers(t *testing.T) {
 			w := newWire(t, c.answer)
 			s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url})
 			_, err := s.Get(t.Context(), "k")
-			if !errors.Is(err, c.want) || errors.Is(err, object.ErrNotFound) != errors.Is(c.want, object.ErrNotFound) ||
-				!strings.Contains(err.Error(), c.contains) {
+			if !errors.Is(err, c.want) || errors.Is(err, object.ErrNotFound) == errors.Is(err, object.ErrUnknown) ||
+				errors.Is(err, object.ErrRefused) != errors.Is(c.want, object.ErrRefused) || !strings.Contains(err.Error(), c.contains) {
 				t.Errorf("get: %v, want %v that says %q", err, c.want, c.contains)
 			}
 			// A read of a cut connection may be sent again by the transport as well.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/ledger"
@@ -31,6 +32,8 @@ func kind(err error) error {
 		return rpc.Conflict.Errorf("somebody else changed it first, try again: %w", err)
 	case errors.Is(err, ledger.ErrUnknown), errors.Is(err, election.ErrUnfenced):
 		return rpc.Unavailable.Errorf("object storage does not answer, so it is not known whether this was done: try again: %w", err)
+	case errors.Is(err, object.ErrRefused):
+		return rpc.Unavailable.Errorf("object storage refused it, and nothing was changed: try again once that is mended: %w", err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	default:
