@@ -110,24 +110,9 @@ type Store interface {
 	Delete(ctx context.Context, key string) error
 
 	// List returns a page of the objects whose keys start with prefix (any
-	// string, not only whole segments). token is empty or a Page's Next.
+	// string, not only whole segments). token is empty or a Page's Next. Callers
+	// use Pages or All, which check what a store returns.
 	List(ctx context.Context, prefix, token string) (Page, error)
-}
-
-// All collects every page of a listing.
-func All(ctx context.Context, s Store, prefix string) ([]Info, error) {
-	var all []Info
-	for token := ""; ; {
-		page, err := s.List(ctx, prefix, token)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Objects...)
-		if page.Next == "" {
-			return all, nil
-		}
-		token = page.Next
-	}
 }
 
 // Verb names a method of Store.

@@ -72,14 +72,21 @@ func Reason(err error) string {
 	return strings.TrimSpace(fmt.Sprintf("the store answers %d %.60s", answer.Status, code))
 }
 
-// Lack is a property that a store lacks. It wraps Kind, which wraps ErrUnfit.
+// Lack is a property that a store lacks. It wraps Kind, which is ErrUnfit or wraps it.
 type Lack struct {
-	Kind error
-	What string
+	Kind   error
+	What   string // the property: the same words every time
+	Detail string // what was seen; may be empty
 }
 
-// Error names the kind and the property.
-func (l *Lack) Error() string { return l.Kind.Error() + ": " + l.What }
+// Error names the kind, the property and what was seen.
+func (l *Lack) Error() string {
+	text := l.Kind.Error() + ": " + l.What
+	if l.Detail != "" {
+		text += ": " + l.Detail
+	}
+	return text
+}
 
 // Unwrap returns the kind.
 func (l *Lack) Unwrap() error { return l.Kind }

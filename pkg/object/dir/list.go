@@ -48,12 +48,13 @@ func (s *Store) List(ctx context.Context, prefix, token string) (object.Page, er
 	}
 	slices.Sort(keys)
 	var page object.Page
+	size := object.PageSize(ctx, pageSize)
 	for _, key := range keys {
 		if key <= token {
 			continue
 		}
-		if len(page.Objects) == pageSize {
-			page.Next = page.Objects[pageSize-1].Key
+		if len(page.Objects) == size {
+			page.Next = page.Objects[size-1].Key
 			break
 		}
 		info, err := s.stat(ctx, key)

@@ -120,8 +120,8 @@ func (s *Store) List(ctx context.Context, prefix, token string) (object.Page, er
 	err := s.request(ctx, "list", prefix, func() {
 		keys := slices.Sorted(maps.Keys(s.objects))
 		keys = slices.DeleteFunc(keys, func(k string) bool { return k <= token || !strings.HasPrefix(k, prefix) })
-		if len(keys) > s.cfg.PageSize {
-			keys = keys[:s.cfg.PageSize]
+		if size := object.PageSize(ctx, s.cfg.PageSize); len(keys) > size {
+			keys = keys[:size]
 			page.Next = keys[len(keys)-1]
 		}
 		for _, k := range keys {

@@ -84,6 +84,16 @@ func testListMany(t *testing.T, s object.Store) {
 	wantKeys(t, s, "many/", want...)
 	wantKeys(t, s, "many/05", want[500:600]...)
 
+	small := 0
+	for page, err := range object.Pages(object.WithPageSize(t.Context(), 7), s, "many/00") {
+		if small += len(page); err != nil || len(page) > 7 {
+			t.Fatalf("a page of %d objects where 7 were asked for, %v", len(page), err)
+		}
+	}
+	if small != 100 {
+		t.Errorf("%d objects in small pages, want 100", small)
+	}
+
 	page, err := s.List(t.Context(), "many/", "")
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+
+	"github.com/nstance/nstance/pkg/object"
 )
 
 // guard fails a listing whose answer is no listing. The client reads whatever XML
@@ -15,6 +17,10 @@ type guard struct{ next http.RoundTripper }
 
 var _ http.RoundTripper = guard{}
 
+// maxPage bounds one page of a listing, in bytes: the longest keys, each byte written
+// as three, and four times as much about each object.
+const maxPage = pageSize * 7 * object.MaxKey
+
 // RoundTrip implements http.RoundTripper.
 func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := g.next.RoundTrip(r)
@@ -22,9 +28,12 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 		return resp, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPage+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the listing: %w", err)
+	}
+	if len(body) > maxPage {
+		return nil, fmt.Errorf("the page of a listing is longer than %d bytes", maxPage)
 	}
 	if err := checkListing(body); err != nil {
 		return nil, err

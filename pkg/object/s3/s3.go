@@ -56,6 +56,10 @@ type Store struct {
 	timeout    time.Duration
 	keys       *awsclient.Keeper  // what requests are signed with; nil: it never changes
 	encryption encrypt.ServerSide // of writes; nil: as the bucket says
+
+	// What a client for one listing is made of.
+	endpoint string
+	options  minio.Options
 }
 
 var _ object.Store = (*Store)(nil)
@@ -86,7 +90,10 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open S3 bucket: %w", err)
 	}
-	return &Store{client: minio.Core{Client: client}, bucket: cfg.Bucket, timeout: timeout, keys: keys, encryption: sse}, nil
+	return &Store{
+		client: minio.Core{Client: client}, bucket: cfg.Bucket, timeout: timeout, keys: keys, encryption: sse,
+		endpoint: endpoint, options: *options,
+	}, nil
 }
 
 // Get implements object.Store.
@@ -118,8 +125,8 @@ func (s *Store) get(ctx context.Context, key string) (object.Object, error) {
 	if err != nil {
 		return object.Object{}, fmt.Errorf("%w: read the body: %w", object.ErrUnknown, err)
 	}
-	if info.ETag == "" {
-		return object.Object{}, fmt.Errorf("%w: the answer has no ETag header", object.ErrUnknown)
+	if err := checkETag(info.ETag); err != nil {
+		return object.Object{}, err
 	}
 	info.Key = key
 	return object.Object{Info: infoOf(info, int64(len(data))), Body: data}, nil
@@ -168,10 +175,23 @@ func (s *Store) put(ctx context.Context, key string, body []byte, pre object.Pre
 		return "", s.explainPut(err, absent)
 	case err != nil:
 		return "", s.explainWrite(err, absent)
-	case info.ETag == "":
-		return "", fmt.Errorf("%w: the answer has no ETag header", object.ErrUnknown)
 	}
-	return object.ETag(info.ETag), nil
+	return object.ETag(info.ETag), checkETag(info.ETag)
+}
+
+// checkETag returns an error unless an If-Match can ask for this etag, which a weak one
+// can't (RFC 9110, section 13.1.1): a proxy that compresses weakens etags.
+func checkETag(etag string) error {
+	lack := &object.Lack{Kind: object.ErrUnfit, What: "an object has no ETag"}
+	switch {
+	case sendable(object.ETag(etag)):
+		return nil
+	case strings.HasPrefix(etag, "W/"):
+		lack.What, lack.Detail = "ETags are weak", fmt.Sprintf("%.80q; does a proxy change them?", etag)
+	case etag != "":
+		lack.What, lack.Detail = "no If-Match can ask for an ETag", fmt.Sprintf("%.80q", etag)
+	}
+	return fmt.Errorf("%w: %w", object.ErrUnknown, lack)
 }
 
 // sendable reports whether an If-Match header can ask for this etag alone; no
@@ -203,50 +223,6 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 		return nil
 	}
 	return fmt.Errorf("delete %s: %w", key, err)
-}
-
-// List implements object.Store. The token is the last key of the page before.
-func (s *Store) List(ctx context.Context, prefix, token string) (object.Page, error) {
-	if strings.ContainsFunc(prefix, func(r rune) bool { return r < ' ' }) {
-		return object.Page{}, nil // no key begins like this
-	}
-	var page object.Page
-	err := s.read(ctx, func(ctx context.Context) (err error) {
-		page, err = s.list(ctx, prefix, token)
-		return err
-	})
-	if err != nil {
-		return object.Page{}, fmt.Errorf("list %s: %w", prefix, err)
-	}
-	return page, nil
-}
-
-func (s *Store) list(ctx context.Context, prefix, token string) (object.Page, error) {
-	var page object.Page
-	if err := s.ready(ctx); err != nil {
-		return page, err
-	}
-	owner := false
-	for o := range s.client.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{
-		Prefix: prefix, Recursive: true, StartAfter: token, MaxKeys: pageSize, FetchOwner: &owner,
-	}) {
-		if o.Err != nil {
-			return object.Page{}, s.explain(o.Err, object.ErrUnknown)
-		}
-		if o.Key == "" || o.ETag == "" {
-			return object.Page{}, fmt.Errorf("%w: a listed object has no key or no etag", object.ErrUnknown)
-		}
-		page.Objects = append(page.Objects, infoOf(o, o.Size))
-		if len(page.Objects) == pageSize {
-			page.Next = o.Key // there may be no more; then the next page is empty
-			break
-		}
-	}
-	// The iteration ends in silence when its context does.
-	if err := ctx.Err(); err != nil {
-		return object.Page{}, fmt.Errorf("%w: %w", object.ErrUnknown, err)
-	}
-	return page, nil
 }
 
 func infoOf(o minio.ObjectInfo, size int64) object.Info {

@@ -346,6 +346,74 @@ func TestListAnswers(t *testing.T) {
 	}
 }
 
+// TestPagesByEitherToken holds that a listing comes whole from a store that honours
+// continuation tokens alone, and from one that honours start-after alone.
+func TestPagesByEitherToken(t *testing.T) {
+	keys := []string{"p/a", "p/b", "p/c", "p/d", "p/e"}
+	for _, honoured := range []string{"start-after", "continuation-token"} {
+		w := newWire(t, func(rw http.ResponseWriter, r *http.Request) {
+			after := r.URL.Query().Get(honoured)
+			var left []string
+			for _, k := range keys {
+				if k > after {
+					left = append(left, k)
+				}
+			}
+			page := left[:min(2, len(left))]
+			fmt.Fprint(rw, "<ListBucketResult>")
+			for _, k := range page {
+				fmt.Fprintf(rw, "<Contents><Key>%s</Key><ETag>\"e\"</ETag></Contents>", k)
+			}
+			if len(left) > len(page) {
+				fmt.Fprintf(rw, "<IsTruncated>true</IsTruncated><NextContinuationToken>%s</NextContinuationToken>", page[1])
+			}
+			fmt.Fprint(rw, "</ListBucketResult>")
+		})
+		s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url})
+		all, err := object.All(object.WithPageSize(t.Context(), 2), s, "p/")
+		if err != nil || len(all) != len(keys) || len(w.sent()) != 3 {
+			t.Errorf("%s: %v, %v, %d requests", honoured, all, err, len(w.sent()))
+		}
+		if q := w.sent()[1].query; !strings.Contains(q, "max-keys=2") || !strings.Contains(q, "prefix=p%2F") {
+			t.Errorf("%s: asked for %s", honoured, q)
+		}
+	}
+}
+
+// TestHugePage holds that the answer to a listing is bounded.
+func TestHugePage(t *testing.T) {
+	w := newWire(t, func(rw http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(rw, "<ListBucketResult>")
+		for range 3 * 7 { // of a megabyte
+			if _, err := rw.Write(bytes.Repeat([]byte("<Prefix></Prefix>"), 1<<16)); err != nil {
+				return
+			}
+		}
+		fmt.Fprint(rw, "</ListBucketResult>")
+	})
+	s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url})
+	if _, err := s.List(t.Context(), "", ""); err == nil || !strings.Contains(err.Error(), "longer than") {
+		t.Errorf("list: %v", err)
+	}
+}
+
+// TestUnusableETags holds that etags which no precondition can ask for are named, and
+// end a Settle at once.
+func TestUnusableETags(t *testing.T) {
+	for header, want := range map[string]string{"": "an object has no ETag", `W/"abc"`: "ETags are weak"} {
+		w := newWire(t, func(rw http.ResponseWriter, _ *http.Request) {
+			if header != "" {
+				rw.Header().Set("ETag", header)
+			}
+		})
+		s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url})
+		_, err := object.Settle(t.Context(), s, "k", []byte("x"), object.IfAbsent())
+		if !errors.Is(err, object.ErrUnfit) || !errors.Is(err, object.ErrUnknown) || object.Reason(err) != want {
+			t.Errorf("ETag %q: %v, want %q", header, err, want)
+		}
+	}
+}
+
 // TestDeadline holds that the caller's deadline ends a request that hangs, and
 // shows in the error.
 func TestDeadline(t *testing.T) {

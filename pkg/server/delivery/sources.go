@@ -143,15 +143,14 @@ func (s *sources) fetch(ctx context.Context, src source, old *reading) ([]byte, 
 	if !strings.HasPrefix(src.name, config.StoragePrefix) || object.CheckKey(src.name) != nil {
 		return nil, "", fmt.Errorf("%.80q lies outside %s", src.name, config.StoragePrefix)
 	}
-	page, err := s.storage.List(ctx, src.name, "")
+	info, found, err := first(ctx, s.storage, src.name)
 	if err != nil {
 		return nil, "", &unreachable{err}
 	}
 	// In the order of keys, the key itself comes before whatever begins with it.
-	if len(page.Objects) == 0 || page.Objects[0].Key != src.name {
+	if !found || info.Key != src.name {
 		return nil, "", fmt.Errorf("there is no object %s", src.name)
 	}
-	info := page.Objects[0]
 	if info.Size > files.MaxFileSize {
 		return nil, "", fmt.Errorf("%s has %d bytes: at most %d are allowed", src.name, info.Size, files.MaxFileSize)
 	}
@@ -166,6 +165,16 @@ func (s *sources) fetch(ctx context.Context, src source, old *reading) ([]byte, 
 		return nil, "", &unreachable{err}
 	}
 	return o.Body, o.ETag, nil
+}
+
+// first is the first object whose key begins with prefix.
+func first(ctx context.Context, s Storage, prefix string) (info object.Info, found bool, err error) {
+	for page, err := range object.Pages(ctx, s, prefix) {
+		if err != nil || len(page) > 0 {
+			return append(page, object.Info{})[0], err == nil, err
+		}
+	}
+	return object.Info{}, false, nil
 }
 
 // expire has every source read again when it is needed next.

@@ -52,8 +52,7 @@ func (e *expiry) look(ctx context.Context) error {
 		}
 	}
 	before := now.Add(-e.retention())
-	for token := ""; ; {
-		old, next, err := e.records.OldRequests(ctx, before, token)
+	for old, err := range e.records.OldRequests(ctx, before) {
 		if err != nil {
 			return err
 		}
@@ -65,10 +64,8 @@ func (e *expiry) look(ctx context.Context) error {
 				return err
 			}
 		}
-		if token = next; token == "" {
-			return nil
-		}
 	}
+	return nil
 }
 
 func (e *expiry) expire(ctx context.Context, k ledger.RequestKey, before time.Time, done *int) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -31,24 +32,33 @@ const ExpireInterval = time.Hour
 // RequestKey names a request.
 type RequestKey struct{ Tenant, Key string }
 
-// OldRequests lists a page of the requests that were last written before a moment and
-// are of no instance of which there is a record. next is the token of the page that
-// follows; empty: there is none.
-func (l *Ledger) OldRequests(ctx context.Context, before time.Time, token string) (old []RequestKey, next string, err error) {
+// OldRequests lists, page by page, the requests that were last written before a moment
+// and are of no instance of which there is a record.
+func (l *Ledger) OldRequests(ctx context.Context, before time.Time) iter.Seq2[[]RequestKey, error] {
 	prefix := "request/" + l.cfg.Shard + "/"
-	page, err := l.cfg.Store.List(ctx, prefix, token)
-	if err != nil {
-		return nil, "", fmt.Errorf("list requests: %w", err)
+	return func(yield func([]RequestKey, error) bool) {
+		for page, err := range object.Pages(ctx, l.cfg.Store, prefix) {
+			if err != nil {
+				yield(nil, fmt.Errorf("list requests: %w", err))
+				return
+			}
+			if !yield(l.oldRequests(prefix, page, before), nil) {
+				return
+			}
+		}
 	}
+}
+
+func (l *Ledger) oldRequests(prefix string, page []object.Info, before time.Time) (old []RequestKey) {
 	recorded := l.requested()
-	for _, o := range page.Objects {
+	for _, o := range page {
 		name, ok := strings.CutSuffix(strings.TrimPrefix(o.Key, prefix), suffix)
 		tenant, key, dot := strings.Cut(name, ".")
 		if k := (RequestKey{tenant, key}); ok && dot && !recorded[k] && o.ModTime.Before(before) {
 			old = append(old, k)
 		}
 	}
-	return old, page.Next, nil
+	return old
 }
 
 // requested are the keys that records name.
