@@ -60,7 +60,7 @@ func rooms() map[string][]string {
 			"pkg/awsclient", "pkg/client", "pkg/config", "pkg/fleet", "pkg/identity", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki",
 			"pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/secrets/aws", proto,
 		},
-		"pkg/admin/cli": {"pkg/admin", "pkg/client", "pkg/config", "pkg/fleet", "pkg/secrets"},
+		"pkg/admin/cli": {"pkg/admin", "pkg/client", "pkg/config", "pkg/fleet", "pkg/object", "pkg/secrets"},
 
 		"pkg/server/delivery":     {"pkg/config", "pkg/files", "pkg/fleet", "pkg/server/ledger", "pkg/object", "pkg/pki", "pkg/retry"},
 		"pkg/server/agents":       {"pkg/files", "pkg/fleet", "pkg/pki", "pkg/rpc", "pkg/server/delivery", "pkg/server/ledger", proto},

@@ -3,6 +3,7 @@ package object_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -147,5 +148,103 @@ func TestProbeSparesAnotherRun(t *testing.T) {
 	}
 	if o, err := s.Get(t.Context(), "probe/run"); err != nil || string(o.Body) != "another's" {
 		t.Errorf("the other's object is %q, %v", o.Body, err)
+	}
+}
+
+// sly is a store with a quirk that sequential writes alone do not show.
+type sly struct {
+	object.Store
+	mu      sync.Mutex
+	deleted map[string]bool // keys whose marker refuses if-absent for ever
+	racy    bool            // judges before it writes
+	hides   string          // a key that no listing shows
+	late    int             // listings that show nothing yet
+}
+
+func (s *sly) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
+	s.mu.Lock()
+	marked := s.deleted[key]
+	s.mu.Unlock()
+	if marked && pre.Absent() {
+		return "", object.ErrConflict
+	}
+	if s.racy {
+		o, err := s.Get(ctx, key)
+		if err != nil && !errors.Is(err, object.ErrNotFound) || !pre.Holds(o.ETag) {
+			return "", object.ErrConflict
+		}
+		time.Sleep(time.Millisecond)
+		pre = object.Precondition{}
+	}
+	return s.Store.Put(ctx, key, body, pre)
+}
+
+func (s *sly) Delete(ctx context.Context, key string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deleted != nil {
+		s.deleted[key] = true
+	}
+	return s.Store.Delete(ctx, key)
+}
+
+func (s *sly) List(ctx context.Context, prefix, token string) (object.Page, error) {
+	page, err := s.Store.List(ctx, prefix, token)
+	if s.late--; s.late >= 0 {
+		return object.Page{}, nil
+	}
+	page.Objects = slices.DeleteFunc(page.Objects, func(o object.Info) bool { return s.hides != "" && strings.HasSuffix(o.Key, s.hides) })
+	return page, err
+}
+
+// TestProbeNamesWhatOneWriterDoesNotSee holds that a probe finds delete markers, racing
+// writers that all win, and listings that lack what is there.
+func TestProbeNamesWhatOneWriterDoesNotSee(t *testing.T) {
+	for name, c := range map[string]struct {
+		quirk *sly
+		want  string
+	}{
+		"delete markers": {&sly{deleted: map[string]bool{}}, "if-absent after a deletion is refused while a read finds nothing"},
+		"racing writers": {&sly{racy: true}, "of 8 writers at once with if-absent, more than one is let through"},
+		"hidden keys":    {&sly{hides: "-page3"}, "a listing lacks what was written"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := mem.New(mem.Config{})
+				c.quirk.Store = inner
+				err := object.Probe(t.Context(), c.quirk, "run")
+				if !errors.Is(err, object.ErrUnfit) || object.Reason(err) != c.want {
+					t.Errorf("probe: %v, want ErrUnfit: %q", err, c.want)
+				}
+				wantEmpty(t, inner)
+			})
+		})
+	}
+}
+
+// TestExamineSaysHowLateListingsAre holds that a late listing is a fact, not a fault.
+func TestExamineSaysHowLateListingsAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		findings := object.Examine(t.Context(), &sly{Store: mem.New(mem.Config{}), late: 3}, "run")
+		for _, f := range findings {
+			if f.Result != object.ResultOK || f.Meaning == "" {
+				t.Errorf("%+v", f)
+			}
+		}
+		if last := findings[len(findings)-1]; !strings.HasPrefix(last.Detail, "shows what was written after ") {
+			t.Errorf("%+v", last)
+		}
+	})
+}
+
+// TestExamineStopsAtTheFirst holds that what follows a failure is named as not checked.
+func TestExamineStopsAtTheFirst(t *testing.T) {
+	findings := object.Examine(t.Context(), &sly{Store: mem.New(mem.Config{}), deleted: map[string]bool{}}, "run")
+	results := map[string]int{}
+	for _, f := range findings {
+		results[f.Result]++
+	}
+	if results[object.ResultMissing] != 1 || results[object.ResultNotChecked] != 1 || findings[len(findings)-1].Result != object.ResultNotChecked {
+		t.Errorf("%+v", findings)
 	}
 }

@@ -27,10 +27,20 @@ func (s *Server) bootUntilReady(ctx context.Context) error {
 		}
 		wait := s.cfg.Times.BootRetry + s.cfg.jitter(s.cfg.Times.BootRetry/2+1)
 		s.cfg.Logger.Error("can't start yet", slog.Any("error", last), slog.Duration("retry_in", wait))
-		s.ready.NotReady("not ready: " + leader.PartOf(last))
+		s.ready.NotReady("not ready: " + partAndReason(last))
 		_ = retry.Wait(ctx, wait) // fails when ctx ends, which ends the loop
 	}
 	return nil
+}
+
+// partAndReason is what the health endpoint shows of an error: the part, and what the
+// store lacks or answers. Neither says anything that only insiders may know.
+func partAndReason(err error) string {
+	text := leader.PartOf(err)
+	if reason := object.Reason(err); reason != "" {
+		text += ": " + reason
+	}
+	return text
 }
 
 // fatal is an error that a retry would not mend.
@@ -57,7 +67,7 @@ func (s *Server) bootOnce(ctx context.Context, last error) error {
 	} {
 		doing := "starting: " + step.part
 		if last != nil {
-			doing += "; not ready in the attempt before: " + leader.PartOf(last)
+			doing += "; not ready in the attempt before: " + partAndReason(last)
 		}
 		s.ready.NotReady(doing)
 		if err := step.do(ctx); err != nil {

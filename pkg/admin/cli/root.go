@@ -75,7 +75,7 @@ func (a *app) root() *cobra.Command {
 	root := branch(&cobra.Command{
 		Use: "nstance-admin", Short: "Manage Nstance clusters and shards", Version: a.env.Version,
 		SilenceUsage: true, SilenceErrors: true,
-	}, a.cluster(), a.config(), a.group(), a.instance(), a.operator(), a.watch())
+	}, a.cluster(), a.config(), a.group(), a.instance(), a.operator(), storageCommands(a), a.watch())
 	f := root.PersistentFlags()
 	f.StringVarP(&a.output, "output", "o", a.preset("OUTPUT", "table"), "table, json or yaml")
 	f.DurationVar(&a.timeout, "timeout", 2*time.Minute, "how long the command may take")

@@ -1,0 +1,167 @@
+package object
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nstance/nstance/pkg/retry"
+)
+
+// makeAgain makes the object that was deleted. A store that keeps a marker of the
+// deletion may refuse for ever what it says is not there.
+func (p *probe) makeAgain(ctx context.Context) error {
+	body := p.body("again")
+	for n := 1; ; n++ {
+		_, err := Settle(ctx, p.store, p.key, body, IfAbsent())
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+		o, err := p.store.Get(ctx, p.key)
+		switch {
+		case err == nil && bytes.Equal(o.Body, body):
+			return nil
+		case err == nil:
+			return fmt.Errorf("%w: a write of this check that was not answered has come late to %s", ErrUnknown, p.key)
+		case !errors.Is(err, ErrNotFound):
+			return err
+		case n == probeRetries:
+			return lacks("if-absent after a deletion is refused while a read finds nothing")
+		}
+		if err := retry.Wait(ctx, settleBackoff().Delay(n)); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+	}
+}
+
+func (p *probe) raceAbsent(ctx context.Context) error {
+	return p.race(ctx, "if-absent", "", IfAbsent())
+}
+
+func (p *probe) raceMatch(ctx context.Context) error {
+	o, err := p.store.Get(ctx, p.key+"-race")
+	if errors.Is(err, ErrNotFound) {
+		// None of the racers was let in: the object is made now.
+		o.Body = p.body("made")
+		o.ETag, err = p.wanted(ctx, "if-absent on an absent object is refused", p.key+"-race", "made", IfAbsent())
+	}
+	if err != nil {
+		return err
+	}
+	return p.race(ctx, "if-match of one etag", string(o.Body), IfMatch(o.ETag))
+}
+
+// race sends writes of one key at once, all with the same precondition, and judges.
+func (p *probe) race(ctx context.Context, what, before string, pre Precondition) error {
+	key := p.key + "-race"
+	errs := make([]error, probeWriters)
+	bodies := make([]string, probeWriters)
+	var work sync.WaitGroup
+	for w := range errs {
+		bodies[w] = string(p.body(fmt.Sprintf("%s by writer %d", what, w)))
+		work.Go(func() { _, errs[w] = p.store.Put(ctx, key, []byte(bodies[w]), pre) })
+	}
+	work.Wait()
+	o, err := p.store.Get(ctx, key)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	return judgeRace(what, before, bodies, errs, string(o.Body))
+}
+
+// judgeRace judges writes that were sent at once with one precondition, by their
+// errors, by what was there before and by what was found after all were answered.
+func judgeRace(what, before string, bodies []string, errs []error, found string) error {
+	winner, winners, lost := "", 0, 0
+	var other error
+	for w, err := range errs {
+		switch {
+		case err == nil:
+			winner, winners = bodies[w], winners+1
+		case errors.Is(err, ErrConflict):
+			lost++
+		case final(err) && !errors.Is(err, ErrUnknown):
+			return err
+		default:
+			other = err
+		}
+	}
+	switch {
+	case winners > 1:
+		return lacks(fmt.Sprintf("of %d writers at once with %s, more than one is let through", len(errs), what))
+	case winners == 1 && found != winner:
+		return lacks(fmt.Sprintf("of %d writers at once with %s, another than the winner is found", len(errs), what))
+	case winners == 0 && lost == len(errs) && found == before:
+		return lacks(fmt.Sprintf("of %d writers at once with %s, none is let through", len(errs), what))
+	case winners == 0 && other != nil && final(other):
+		return other
+	}
+	return nil // one won, or the winner's answer was lost, or all were put off
+}
+
+// pageKeys are those of the small listing, in order.
+func (p *probe) pageKeys() []string {
+	keys := make([]string, 5)
+	for n := range keys {
+		keys[n] = fmt.Sprintf("%s-page%d", p.key, n)
+	}
+	return keys
+}
+
+// pages lists a few objects in three pages, until all are there.
+func (p *probe) pages(ctx context.Context) (string, error) {
+	keys := p.pageKeys()
+	etags := make([]ETag, len(keys))
+	errs := make([]error, len(keys))
+	var work sync.WaitGroup
+	for n, key := range keys {
+		work.Go(func() { etags[n], errs[n] = Settle(ctx, p.store, key, p.body(key), IfAbsent()) })
+	}
+	work.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return "", err
+	}
+	written := time.Now()
+	for n := 1; ; n++ {
+		late := time.Since(written)
+		listed, err := All(WithPageSize(ctx, 2), p.store, p.key+"-page")
+		if err != nil {
+			return "", err
+		}
+		missing, err := compareListing(keys, etags, listed)
+		switch {
+		case err != nil:
+			return "", err
+		case missing == "" && n == 1:
+			return "shows at once what was written", nil
+		case missing == "":
+			return fmt.Sprintf("shows what was written after %s", late.Round(time.Millisecond)), nil
+		case late > listPatience:
+			return "", &Lack{Kind: ErrUnfit, What: "a listing lacks what was written",
+				Detail: fmt.Sprintf("%s is not listed %s after its write", missing, listPatience)}
+		}
+		if err := retry.Wait(ctx, settleBackoff().Delay(n)); err != nil {
+			return "", fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+	}
+}
+
+// compareListing returns the first key that a listing lacks.
+func compareListing(keys []string, etags []ETag, listed []Info) (missing string, err error) {
+	found := map[string]ETag{}
+	for _, o := range listed {
+		found[o.Key] = o.ETag
+	}
+	for n, key := range keys {
+		switch etag, ok := found[key]; {
+		case !ok && missing == "":
+			missing = key
+		case ok && etag != etags[n]:
+			return "", &Lack{Kind: ErrUnfit, What: "a listing shows another ETag than the write", Detail: fmt.Sprintf("%q, not %q", etag, etags[n])}
+		}
+	}
+	return missing, nil
+}
