@@ -59,12 +59,15 @@ const MaxFailure = 1024
 
 // ProviderRef is what the record knows of the VM. CreateAttemptedAt is set, and
 // durable, before the provider is asked, and none again when it certainly refused:
-// without it there is no VM, unless ID names one.
+// without it there is no VM, unless ID names one. CreateAttempt counts the attempts
+// before the present one that certainly made nothing. It is part of what the provider
+// knows a repeated create by, is durable before the provider is asked, and never falls.
 type ProviderRef struct {
 	ID                string     `json:"id,omitempty"`
 	Subnet            string     `json:"subnet,omitempty"`
 	InstanceType      string     `json:"instance_type,omitempty"`
 	CreateAttemptedAt *time.Time `json:"create_attempted_at,omitempty"`
+	CreateAttempt     int        `json:"create_attempt,omitempty"`
 }
 
 // Hashes tell what configuration an instance was built with. A different Infra

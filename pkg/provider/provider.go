@@ -22,12 +22,19 @@ var (
 	ErrInvalid      = errors.New("invalid request")    // never retry as it is: surface; nothing was made
 	ErrUnauthorized = errors.New("unauthorized")       // surface, back off; nothing was made
 	ErrUnsupported  = errors.New("not supported here") // the provider can't do this at all
+
+	// ErrUsed says that the attempt of a Create came before with another spec, and that no
+	// VM of it can be seen yet: the outcome is unknown. Repeat the attempt.
+	ErrUsed = errors.New("attempt came before")
+	// ErrSpent says that the attempt came before with another spec, that no VM was made for
+	// it, and that none will be: repeat the create with the next Spec.Attempt.
+	ErrSpent = errors.New("attempt came before, and made nothing")
 )
 
 // Definite reports whether a failed Create certainly made nothing.
 func Definite(err error) bool {
 	return errors.Is(err, ErrSubnetFull) || errors.Is(err, ErrQuota) || errors.Is(err, ErrThrottled) ||
-		errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnauthorized) || errors.Is(err, ErrUnsupported)
+		errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnauthorized) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrSpent)
 }
 
 // State is what the provider says of a VM.
@@ -87,7 +94,8 @@ func (s Scope) Tags(i fleet.Instance) map[string]string {
 
 // Spec asks for one VM. Everything in it is rendered.
 type Spec struct {
-	ID           fleet.InstanceID // also the idempotency token
+	ID           fleet.InstanceID // with Subnet and Attempt also the idempotency token
+	Attempt      int              // how many attempts before this one certainly made nothing
 	Hostname     string
 	Arch         string // amd64 | arm64
 	InstanceType string
@@ -139,10 +147,16 @@ func (vm VM) Ref() Ref { return Ref{ID: vm.ID, ProviderID: vm.ProviderID} }
 type Provider interface {
 	// Create makes one VM, once per Spec.ID however often it is called: when a
 	// VM with this instance id exists already it is returned as it is, whatever
-	// else the spec says now. (A cloud that refuses a token which comes back with
-	// other parameters says thereby that the VM exists: find it.) On an error for
-	// which Definite holds this call made nothing; on any other the outcome is
-	// unknown and the caller asks again with the same Spec.ID and Spec.Subnet.
+	// else the spec says now. On an error for which Definite holds this call made
+	// nothing; on any other the outcome is unknown and the caller asks again with
+	// the same Spec.ID, Spec.Subnet and Spec.Attempt.
+	//
+	// The caller raises Spec.Attempt when no create of this id before can have made
+	// a VM, and only then: after a definite error of the first call of an attempt,
+	// or ErrSpent. A cloud that refuses a token which comes back with other
+	// parameters has seen an earlier call of the attempt. That one may have made the
+	// VM, which is looked for and returned, or may have been refused: that is
+	// ErrUsed until the search has taken long enough, and ErrSpent then.
 	Create(ctx context.Context, spec Spec) (VM, error)
 
 	// Get returns an Answer for each of refs, in their order. Its Err is

@@ -68,11 +68,12 @@ type call[In, Out any] func(context.Context, *In, ...func(*ec2.Options)) (*Out, 
 
 // Provider makes EC2 instances. It is safe for concurrent use.
 type Provider struct {
-	cfg    Config
-	api    api
-	known  known
-	region string
-	leader provider.LeaderNetwork // nil: no address to move
+	cfg      Config
+	api      api
+	known    known
+	searches searches
+	region   string
+	leader   provider.LeaderNetwork // nil: no address to move
 }
 
 var (

@@ -39,6 +39,10 @@ func harness(t *testing.T, cfg awsfake.Config) providertest.Harness {
 					cloud.Balancing.Add(awsfake.TargetGroup{ARN: targets, Port: 80, VPC: vpc, Tags: tags()})
 					return targets
 				},
+				Short: func(*testing.T) func() {
+					cloud.SetCapacity("t3.small", large, 0)
+					return func() { cloud.SetCapacity("t3.small", large, 100) }
+				},
 				MissingTarget: strings.Replace(targets, "/web/", "/none/", 1),
 				Subnet:        small, Images: imageCases(), InstanceTypes: instanceTypes(),
 				BadArgs: []map[string]any{

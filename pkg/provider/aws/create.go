@@ -2,7 +2,6 @@ package aws
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -14,18 +13,10 @@ import (
 
 	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/retry"
-)
-
-// An instance that a client token stands for is looked for during a minute: reads lag.
-const (
-	lookups      = 7
-	lookupsFirst = time.Second
-	lookupsLimit = 30 * time.Second
 )
 
 // Create implements provider.Provider. EC2 knows a repeated create by its client token.
-// One that was made with other parameters it refuses, and one whose instance is gone
+// One that came with other parameters before it refuses, and one whose instance is gone
 // too: what there is of that instance is returned then.
 func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM, error) {
 	in, err := launch(p.cfg.Scope, spec)
@@ -57,51 +48,16 @@ func (p *Provider) notLaunched(ctx context.Context, spec provider.Spec, err erro
 	case codeMismatch:
 		p.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "instance was asked for with other parameters before: looking for it",
 			slog.String("instance", string(spec.ID)))
-		return p.byToken(ctx, spec, lookups)
+		return p.afterMismatch(ctx, spec)
 	case codeTerminated:
-		vm, found := p.byToken(ctx, spec, 1)
-		if errors.Is(found, errNoneYet) {
-			return vm, fmt.Errorf("%w: instance %s was made before, ended, and is forgotten: want a new instance", provider.ErrInvalid, spec.ID)
+		vm, found, err := p.ofInstance(ctx, spec)
+		if err == nil && !found {
+			err = fmt.Errorf("%w: instance %s was made before, ended, and is forgotten: want a new instance", provider.ErrInvalid, spec.ID)
 		}
-		return vm, found
+		return vm, err
 	default:
 		return provider.VM{}, fmt.Errorf("launch instance %s: %w", spec.ID, sorted("ec2:RunInstances", err))
 	}
-}
-
-// errNoneYet says that no instance can be seen. It has no kind: there may be one.
-var errNoneYet = errors.New("no instance can be seen that was made with its client token")
-
-// byToken returns the instance that a spec's client token made, asking for it some times.
-func (p *Provider) byToken(ctx context.Context, spec provider.Spec, times int) (provider.VM, error) {
-	backoff := retry.Backoff{First: lookupsFirst, Limit: lookupsLimit}
-	filters := p.scoped(types.Filter{Name: sdk.String("client-token"), Values: []string{clientToken(spec)}})
-	for n := 1; ; n++ {
-		vms, err := p.describe(ctx, filters, func() {})
-		if err != nil {
-			return provider.VM{}, unknown(fmt.Errorf("look for instance %s by its client token: %w", spec.ID, err))
-		}
-		for _, vm := range vms {
-			if vm.ID == spec.ID {
-				return vm, nil
-			}
-		}
-		if n == times {
-			return provider.VM{}, fmt.Errorf("launch instance %s: %w", spec.ID, errNoneYet)
-		}
-		if err := retry.Wait(ctx, backoff.Delay(n)); err != nil {
-			return provider.VM{}, fmt.Errorf("launch instance %s: %w: %w", spec.ID, errNoneYet, err)
-		}
-	}
-}
-
-// unknown takes the kind from a read's error: what the launch did is not known, though
-// the read is certain to have made nothing. That a caller gave up stays visible.
-func unknown(err error) error {
-	if provider.Definite(err) {
-		return errors.New(err.Error())
-	}
-	return err
 }
 
 // describe returns the instances of this scope that match filters, and calls page after

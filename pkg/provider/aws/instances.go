@@ -44,6 +44,7 @@ func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 		return nil, fmt.Errorf("list instances: %w", err)
 	}
 	p.known.forget(time.Now())
+	p.searches.forget(time.Now())
 	return vms, nil
 }
 

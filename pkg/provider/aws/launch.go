@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -32,6 +33,8 @@ func launch(scope provider.Scope, spec provider.Spec) (*ec2.RunInstancesInput, e
 	case !subnetID.MatchString(spec.Subnet):
 		return nil, fmt.Errorf("%w: subnet %.80q is not valid: want the id of one, such as subnet-0123456789abcdef0",
 			provider.ErrInvalid, spec.Subnet)
+	case spec.Attempt < 0 || spec.Attempt > maxAttempt:
+		return nil, fmt.Errorf("%w: attempt %d: want 0 to %d", provider.ErrInvalid, spec.Attempt, maxAttempt)
 	case spec.InstanceType == "" && in.LaunchTemplate == nil:
 		return nil, fmt.Errorf("%w: instance_type: required, unless args.LaunchTemplate has it", provider.ErrInvalid)
 	case len(spec.Userdata) > maxUserdata:
@@ -50,9 +53,16 @@ func launch(scope provider.Scope, spec provider.Spec) (*ec2.RunInstancesInput, e
 	return in, err
 }
 
-// clientToken is the same for the same instance in the same subnet, and fits into the
-// 64 characters that EC2 takes: 29 of the id, a hyphen, and 24 of the subnet at most.
-func clientToken(spec provider.Spec) string { return string(spec.ID) + "-" + spec.Subnet }
+// maxAttempt is the highest whose token fits into the 64 characters that EC2 takes: 29 of
+// the id, 24 of the subnet at most, and two hyphens.
+const maxAttempt = 999_999_999
+
+// clientToken is the same for the same attempt at an instance in the same subnet. EC2 keeps
+// the token of a launch that it refused for lack of capacity, and takes no other launch
+// under it: the next attempt has a token of its own.
+func clientToken(spec provider.Spec) string {
+	return string(spec.ID) + "-" + spec.Subnet + "-" + strconv.Itoa(spec.Attempt)
+}
 
 // requireIMDSv2 has the metadata service want a session, unless args say otherwise:
 // without one, any program that can be made to fetch a URL reads the role's keys.

@@ -39,6 +39,7 @@ func harness(cfg fake.Config) providertest.Harness {
 
 				Subnet: "subnet-b", Images: imageCases(), InstanceTypes: instanceTypes(),
 				BadArgs:       []map[string]any{{"size": "huge"}},
+				Short:         func(*testing.T) func() { w.Outage(provider.ErrQuota); return w.Mend },
 				Target:        func(t *testing.T) string { w.AddTarget(t.Name()); return t.Name() },
 				MissingTarget: "nowhere",
 			}

@@ -44,6 +44,9 @@ type World struct {
 
 	// BadArgs are args each of which Create must refuse as ErrInvalid; nil: any go.
 	BadArgs []map[string]any
+	// Short makes the world refuse creates for lack of room until relieve is called; nil: it
+	// always has room for a test.
+	Short func(t *testing.T) (relieve func())
 	// Eventual is how long reads may lag behind changes, and contradict each other:
 	// wherever a provider with consistent reads must answer at once, the suite waits
 	// that long first. 0: the reads are consistent, and the provider says so.
@@ -87,6 +90,7 @@ func Run(t *testing.T, h Harness) {
 		{"CreateTwice", testCreateTwice},
 		{"CreateRace", testCreateRace},
 		{"CreateRefusesWhatItCannotKeep", testCreateInvalid},
+		{"RefusedThenOtherParameters", testRefusedThenChanged},
 		{"Tags", testTags},
 		{"ConsistentReads", testConsistentReads},
 		{"References", testReferences},

@@ -1,11 +1,14 @@
 package reconcile
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
@@ -30,6 +33,22 @@ func (b *observation) lastError(r fleet.Instance) (string, time.Time) {
 		return r.Failure, *r.DeletedAt
 	}
 	return b.last, b.lastAt
+}
+
+// refusal is the error of a create as it is reported. The provider's last definite refusal is
+// kept: a later one that only says that the attempt came before tells less.
+func (o *observations) refusal(id fleet.InstanceID, err error) error {
+	o.with(id, func(b *observation) {
+		switch {
+		case err == nil:
+			b.refusedFor = nil
+		case errors.Is(err, provider.ErrUsed) || errors.Is(err, provider.ErrSpent):
+			err = cmp.Or(b.refusedFor, err)
+		case provider.Definite(err):
+			b.refusedFor = err
+		}
+	})
+	return err
 }
 
 // failure has a record say why its instance came to nothing. The first word counts.

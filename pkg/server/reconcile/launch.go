@@ -30,6 +30,7 @@ const (
 // crash anywhere in between the record says with which id to go on.
 func (l *launcher) launch(ctx context.Context, x *launch) {
 	out, err := l.carryOut(ctx, x)
+	err = l.observed.refusal(x.record.ID, err)
 	told := l.ended(x, out, err, time.Now())
 	l.cfg.Changed(x.group.Key, x.record.ID)
 	if !told {
@@ -48,9 +49,9 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 	}
 	// A create that was asked for already is repeated in the same subnet: there
 	// the provider knows it again.
-	repeated := recorded && askedFor(x.record)
+	x.repeated = recorded && askedFor(x.record)
 	switch err := l.settle(ctx, x, recorded); {
-	case err != nil && givenUp(x.record, repeated, err):
+	case err != nil && givenUp(x, err):
 		return l.abandon(ctx, x, err)
 	case err != nil:
 		return unlessRecorded(recorded, x), err
@@ -62,29 +63,29 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (outcome, error) {
 		l.cfg.Changed(x.group.Key, x.record.ID) // it is one of the group's from here on, however long the provider takes
 	}
 	l.announce(x, time.Now())
-	vm, asked, err := l.ask(ctx, x, spec, repeated)
+	vm, asked, err := l.ask(ctx, x, spec)
 	l.release(x) // what is left to do is a matter of the store
 	if err == nil {
 		return l.created(ctx, x, vm, asked)
 	}
-	return l.unanswered(ctx, x, recorded, repeated, err)
+	return l.unanswered(ctx, x, recorded, err)
 }
 
 // unanswered is the outcome of a create that the provider did not answer with a VM.
-func (l *launcher) unanswered(ctx context.Context, x *launch, recorded, repeated bool, err error) (outcome, error) {
+func (l *launcher) unanswered(ctx context.Context, x *launch, recorded bool, err error) (outcome, error) {
 	switch {
 	case errors.Is(err, provider.ErrThrottled):
-		return l.putOff(ctx, x, repeated, createProblem(x, err))
-	case provider.Definite(err) && !recorded, givenUp(x.record, repeated, err):
+		return l.putOff(ctx, x, createProblem(x, err))
+	case provider.Definite(err) && !recorded, givenUp(x, err):
 		return l.abandon(ctx, x, createProblem(x, err))
-	case provider.Definite(err) && !repeated:
+	case provider.Definite(err) && !x.repeated:
 		// Nothing that was asked for can still come, which the record is to say: it
 		// waits to be made, and is not late to register meanwhile.
-		return unclear, createProblem(x, errors.Join(err, l.locate(ctx, x, "", nil)))
+		return unclear, createProblem(x, errors.Join(err, l.unassign(ctx, x)))
 	default:
 		// That a repeated create was refused does not tell what became of the
-		// first one, so the id stays until it is answered or gives up
-		// registering.
+		// first one, so the id and the attempt stay until it is answered, or the
+		// provider says that the attempt is spent, or it gives up registering.
 		return unclear, createProblem(x, err)
 	}
 }
@@ -93,9 +94,9 @@ func (l *launcher) unanswered(ctx context.Context, x *launch, recorded, repeated
 // Another id is no way out, since whoever asked for it knows this one; so it is
 // tried again, until it has waited for too long, unless the failure says that
 // nothing was made and nothing will be.
-func givenUp(r fleet.Instance, repeated bool, err error) bool {
+func givenUp(x *launch, err error) bool {
 	hopeless := errors.Is(err, provider.ErrInvalid) || errors.Is(err, provider.ErrUnauthorized) || errors.Is(err, provider.ErrUnsupported)
-	return r.OnDemand && !repeated && hopeless
+	return x.record.OnDemand && !x.repeated && hopeless
 }
 
 // unlessRecorded is the outcome of a create that never got as far as its record.

@@ -59,6 +59,7 @@ type observation struct {
 	// the instance was created, or to end it before it was.
 	recordDoubtful bool
 	retryAt        time.Time // when the create or delete is due again
+	refusedFor     error     // why this term's last create was certainly refused; nil: none was, or one was accepted since
 	standsIn       bool      // for one that had settled
 	judged         bool      // it has settled, or came to nothing before, and counts as that
 	loss           *loss     // guarded by the lock of the observations, in copies too

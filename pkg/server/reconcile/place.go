@@ -27,7 +27,7 @@ func (l *launcher) settle(ctx context.Context, x *launch, recorded bool) error {
 		return createProblem(x, err)
 	}
 	if recorded {
-		return l.assign(ctx, x, subnet)
+		return l.assign(ctx, x, subnet, x.record.Provider.CreateAttempt)
 	}
 	l.mu.Lock() // passes read it meanwhile
 	defer l.mu.Unlock()
@@ -51,8 +51,8 @@ func createProblem(x *launch, err error) error {
 }
 
 // ask is create, and remembers when it was called, unless it was certainly refused.
-func (l *launcher) ask(ctx context.Context, x *launch, spec provider.Spec, repeated bool) (vm provider.VM, asked time.Time, err error) {
-	vm, asked, err = l.create(ctx, x, spec, repeated)
+func (l *launcher) ask(ctx context.Context, x *launch, spec provider.Spec) (vm provider.VM, asked time.Time, err error) {
+	vm, asked, err = l.create(ctx, x, spec)
 	if !provider.Definite(err) {
 		l.observed.with(x.record.ID, func(b *observation) { b.askedAt = asked })
 	}
@@ -61,36 +61,55 @@ func (l *launcher) ask(ctx context.Context, x *launch, spec provider.Spec, repea
 
 // create asks for the VM in the subnet that the record names, and when that is
 // full in the next that has room for it, unless it was asked for before: then
-// it may be there.
-func (l *launcher) create(
-	ctx context.Context, x *launch, spec provider.Spec, repeated bool,
-) (vm provider.VM, asked time.Time, err error) {
+// it may be there. An attempt that certainly made nothing is followed by the next.
+func (l *launcher) create(ctx context.Context, x *launch, spec provider.Spec) (vm provider.VM, asked time.Time, err error) {
 	turn := true // it had one to begin
 	for range max(1, len(x.group.Subnets)) {
-		subnet := x.record.Provider.Subnet
-		spec.Subnet = subnet
-		vm, asked, err = l.cloud.create(ctx, spec, turn)
-		turn = false
-		if err == nil {
-			l.subnets.accept(subnet)
-			vm.Subnet = cmp.Or(vm.Subnet, subnet)
+		if vm, asked, err = l.createThere(ctx, x, spec, turn); err == nil {
+			return vm, asked, nil
 		}
+		turn = false
+		subnet := x.record.Provider.Subnet
 		if subnet == "" || !errors.Is(err, provider.ErrSubnetFull) {
 			return vm, asked, err // where the zone has nothing left, the pool's other subnets have no more
 		}
 		l.subnets.refuse(subnet, err, time.Now())
-		if repeated {
+		if x.repeated {
 			return provider.VM{}, asked, fmt.Errorf("subnet %s: %w", subnet, err)
 		}
 		next, err := l.subnets.place(ctx, x.group)
 		if err != nil {
 			return provider.VM{}, asked, err
 		}
-		if err := l.assign(ctx, x, next); err != nil {
+		if err := l.assign(ctx, x, next, x.record.Provider.CreateAttempt+1); err != nil {
 			return provider.VM{}, asked, err
 		}
 	}
 	return provider.VM{}, asked, fmt.Errorf("subnet pool %s: %w", x.group.SubnetPool, provider.ErrSubnetFull)
+}
+
+// createThere asks for the VM in the subnet that the record names: once, or a second time
+// with the next attempt when the provider says that the present one is spent.
+func (l *launcher) createThere(
+	ctx context.Context, x *launch, spec provider.Spec, turn bool,
+) (vm provider.VM, asked time.Time, err error) {
+	for last := false; ; last, turn = true, false {
+		at := x.record.Provider
+		spec.Subnet, spec.Attempt = at.Subnet, at.CreateAttempt
+		vm, asked, err = l.cloud.create(ctx, spec, turn)
+		switch {
+		case err == nil:
+			l.subnets.accept(at.Subnet)
+			vm.Subnet = cmp.Or(vm.Subnet, at.Subnet)
+			return vm, asked, nil
+		case last || !errors.Is(err, provider.ErrSpent):
+			return vm, asked, err
+		}
+		if e := l.assign(ctx, x, at.Subnet, at.CreateAttempt+1); e != nil {
+			return vm, asked, e
+		}
+		x.repeated = false // whatever was asked for before, nothing is there
+	}
 }
 
 // askedFor reports whether a record's create may have been called already.
@@ -100,18 +119,24 @@ func askedFor(r fleet.Instance) bool { return r.Provider.Subnet != "" || attempt
 // is asked.
 func attempted(r fleet.Instance) bool { return r.Provider.CreateAttemptedAt != nil }
 
-// assign writes into a record where its VM is asked for, before it is.
-func (l *launcher) assign(ctx context.Context, x *launch, subnet string) error {
+// assign writes into a record where its VM is asked for, and with which attempt,
+// before it is.
+func (l *launcher) assign(ctx context.Context, x *launch, subnet string, attempt int) error {
 	at := time.Now().UTC()
-	return l.locate(ctx, x, subnet, &at)
+	return l.locate(ctx, x, fleet.ProviderRef{Subnet: subnet, CreateAttemptedAt: &at, CreateAttempt: attempt})
 }
 
-// locate writes into a record where its VM is asked for, and since when; nil: it
-// is not.
-func (l *launcher) locate(ctx context.Context, x *launch, subnet string, at *time.Time) error {
-	change := func(i *fleet.Instance) { i.Provider.Subnet, i.Provider.CreateAttemptedAt = subnet, at }
-	next := x.record
-	if change(&next); next.Provider.Subnet == x.record.Provider.Subnet && attempted(next) == attempted(x.record) {
+// unassign writes into a record that its VM is asked for nowhere, after the first create of
+// an attempt was certainly refused.
+func (l *launcher) unassign(ctx context.Context, x *launch) error {
+	return l.locate(ctx, x, fleet.ProviderRef{CreateAttempt: x.record.Provider.CreateAttempt + 1})
+}
+
+// locate writes into a record where its VM is asked for, since when, and with which attempt.
+func (l *launcher) locate(ctx context.Context, x *launch, at fleet.ProviderRef) error {
+	change := func(i *fleet.Instance) { relocate(&i.Provider, at) }
+	if now := x.record.Provider; now.Subnet == at.Subnet && now.CreateAttempt == at.CreateAttempt &&
+		(now.CreateAttemptedAt == nil) == (at.CreateAttemptedAt == nil) {
 		return nil
 	}
 	if err := l.rewrite(ctx, x, change); err != nil {
@@ -123,6 +148,10 @@ func (l *launcher) locate(ctx context.Context, x *launch, subnet string, at *tim
 	return nil
 }
 
+func relocate(r *fleet.ProviderRef, at fleet.ProviderRef) {
+	r.Subnet, r.CreateAttemptedAt, r.CreateAttempt = at.Subnet, at.CreateAttemptedAt, at.CreateAttempt
+}
+
 // confirmRecord makes sure that the record of a create that is repeated says
 // what is in memory, if a write of it had an unknown outcome: it may be a
 // tombstone by now, or name another subnet.
@@ -131,7 +160,7 @@ func (l *launcher) confirmRecord(ctx context.Context, x *launch) error {
 		return nil
 	}
 	return l.rewrite(ctx, x, func(i *fleet.Instance) {
-		i.Provider.Subnet, i.Provider.CreateAttemptedAt = x.record.Provider.Subnet, x.record.Provider.CreateAttemptedAt
+		relocate(&i.Provider, x.record.Provider)
 	})
 }
 

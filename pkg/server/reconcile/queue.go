@@ -40,6 +40,7 @@ type launch struct {
 	retryAt   time.Time // when the record is tried again whose write failed
 	triedAt   time.Time // when that write ended
 	unlisted  bool      // a relist that began since did not show the record
+	repeated  bool      // it was asked for before, and what came of that is not known
 
 	replaces fleet.InstanceID // the lost instance it stands in for; empty: none
 	owed     bool             // which had settled

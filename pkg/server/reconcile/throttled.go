@@ -30,9 +30,9 @@ func (t *term) calmed() {
 // putOff has a create that the provider throttled for long be decided anew. The id
 // stays. Nothing was made, so the record is to say that nothing can still come,
 // unless an earlier create of it may have made something.
-func (l *launcher) putOff(ctx context.Context, x *launch, repeated bool, err error) (outcome, error) {
-	if !repeated {
-		if e := l.locate(ctx, x, "", nil); e != nil {
+func (l *launcher) putOff(ctx context.Context, x *launch, err error) (outcome, error) {
+	if !x.repeated {
+		if e := l.unassign(ctx, x); e != nil {
 			return unclear, e
 		}
 	}

@@ -98,7 +98,8 @@ type Cloud struct {
 	machines []*machine // in the order of their launch
 	byID     map[string]*machine
 	byToken  map[string]*machine
-	cards    []*card // in the order in which they came
+	refused  map[string]string // the launch that was refused for lack of room, by its client token
+	cards    []*card           // in the order in which they came
 	capacity map[pool]int
 	doomed   []reason // what those that are accepted next end of
 	roles    map[string]role
@@ -136,6 +137,7 @@ func New(cfg Config) *Cloud {
 		faults:   map[string][]Fault{},
 		byID:     map[string]*machine{},
 		byToken:  map[string]*machine{},
+		refused:  map[string]string{},
 		capacity: map[pool]int{},
 		roles:    map[string]role{},
 	}

@@ -135,6 +135,33 @@ func TestClientTokens(t *testing.T) {
 	}
 }
 
+// TestTokenOfARefusedLaunch: a launch that there was no room for keeps its client token. The
+// same one may come again under it, and no other, ever.
+func TestTokenOfARefusedLaunch(t *testing.T) {
+	w := newWorld(t, nil)
+	w.SetCapacity("t3.small", subnet, 0)
+	if got := w.call(t, "RunInstances", launch(nil)); got.Code != "InsufficientInstanceCapacity" {
+		t.Fatalf("without capacity: %+v", got)
+	}
+	w.SetCapacity("t3.small", subnet, 1)
+	for range 2 {
+		got := w.call(t, "RunInstances", launch(map[string]string{"UserData": "aGVsbG8="}))
+		if got.Code != "IdempotentParameterMismatch" || got.Status != http.StatusBadRequest || len(w.Machines()) != 0 {
+			t.Errorf("with other user data: %+v", got)
+		}
+		w.pass(48 * time.Hour)
+	}
+	id := w.run(t, nil)
+	if other := w.call(t, "RunInstances", launch(map[string]string{"KeyName": "x"})); other.Code != "IdempotentParameterMismatch" {
+		t.Errorf("another launch under the token that made %s: %+v", id, other)
+	}
+	if got := w.call(t, "RunInstances", launch(map[string]string{"ClientToken": "bad", "ImageId": "ami-x"})); got.Status != http.StatusBadRequest {
+		t.Fatalf("a launch of no image: %+v", got)
+	}
+	w.SetCapacity("t3.small", subnet, 2)
+	w.run(t, map[string]string{"ClientToken": "bad"}) // it was not read to its end: its token is free
+}
+
 func TestRoom(t *testing.T) {
 	fill := func(t *testing.T, w *world, n int) {
 		for i := range n {

@@ -1,9 +1,11 @@
 package awsfake
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -42,7 +44,8 @@ type runReply struct {
 }
 
 // runInstances launches one machine. A client token that came before decides first:
-// what it made is there, whatever the cloud has room for now.
+// what it made is there, whatever the cloud has room for now. A launch that was refused
+// for lack of room keeps its token: the same launch may come again under it, but no other.
 func (c *Cloud) runInstances(p *params) (any, error) {
 	now, digest := c.cfg.Now(), p.canonical()
 	token := p.get("ClientToken")
@@ -52,15 +55,18 @@ func (c *Cloud) runInstances(p *params) (any, error) {
 	if m, ok := c.byToken[token]; ok && token != "" {
 		return repeat(c, m, now, digest)
 	}
+	if first, ok := c.refused[token]; ok && first != digest {
+		return nil, mismatch()
+	}
 	l, err := c.readLaunch(p)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkLimits(c, l, now); err != nil {
-		return nil, err
-	}
-	addresses, err := placeAll(c, l, now)
+	addresses, err := c.room(l, now)
 	if err != nil {
+		if token != "" && lacksRoom(err) {
+			c.refused[token] = digest
+		}
 		return nil, err
 	}
 	m := c.add(l, addresses, digest)
@@ -79,11 +85,15 @@ func repeat(c *Cloud, m *machine, now time.Time, digest string) (any, error) {
 		return nil, bad("IdempotentInstanceTerminated",
 			"The request to launch instance %s uses the client token of a request for an instance that has been terminated.", m.id)
 	case m.digest != digest:
-		return nil, bad("IdempotentParameterMismatch",
-			"Arguments on this idempotent request are inconsistent with arguments used in previous request(s).")
+		return nil, mismatch()
 	default:
 		return &runReply{reservation: reservationOf(c, m, what)}, nil
 	}
+}
+
+func mismatch() error {
+	return bad("IdempotentParameterMismatch",
+		"Arguments on this idempotent request are inconsistent with arguments used in previous request(s).")
 }
 
 func checkToken(token string) error {
@@ -128,6 +138,23 @@ func checkLimits(c *Cloud, l launch, now time.Time) error {
 			Message: fmt.Sprintf("We currently do not have sufficient %s capacity in the Availability Zone you requested.", l.kind)}
 	}
 	return nil
+}
+
+// room finds an address for each of the machine's interfaces, if the account and the zone
+// have room for the machine.
+func (c *Cloud) room(l launch, now time.Time) ([]netip.Addr, error) {
+	if err := checkLimits(c, l, now); err != nil {
+		return nil, err
+	}
+	return placeAll(c, l, now)
+}
+
+// lacksRoom reports whether a launch was right, and refused all the same.
+func lacksRoom(err error) bool {
+	var refusal *Error
+	return errors.As(err, &refusal) && slices.Contains([]string{
+		"InsufficientFreeAddressesInSubnet", "InsufficientInstanceCapacity", "InstanceLimitExceeded", "VcpuLimitExceeded",
+	}, refusal.Code)
 }
 
 // inVPC is an address of one network; another one may have the same.
