@@ -20,6 +20,8 @@ var (
 	ErrNoGroup = errors.New("no such group")
 	// ErrRemoved: the group is being deleted. Naming a template makes it anew.
 	ErrRemoved = errors.New("the group is being deleted: give a template to create it anew")
+	// ErrExists: there is such a group, and the change was to make a new one.
+	ErrExists = errors.New("there is such a group already, and it was left as it is")
 )
 
 // Change is one edit of a group. Fields that are nil stay as they are. An empty
@@ -33,10 +35,11 @@ type Change struct {
 	Vars         map[string]any // all overrides, in place of the earlier ones
 	MaxSurge     *fleet.Surge
 	Remove       []fleet.InstanceID // who leaves for the new size; needs Size
+	Create       bool               // make a new group; needs Template
 }
 
 // Upsert checks a change against the shard and applies it. The error wraps
-// ErrRestricted, ErrNoGroup, ErrRemoved, or a Problems with the names of the
+// ErrRestricted, ErrNoGroup, ErrRemoved, ErrExists, or a Problems with the names of the
 // fields as paths; d is not modified. The same change twice gives the same
 // result as once.
 func (s *Shard) Upsert(d Dynamic, key fleet.GroupKey, c Change, checks Checks) (Dynamic, error) {
@@ -77,6 +80,10 @@ func (s *Shard) CheckChange(d Dynamic, key fleet.GroupKey, c Change, checks Chec
 	static, isStatic := s.Static(key)
 	entry, exists := d.Entry(key)
 	switch {
+	case c.Create && c.Template == nil:
+		return Problems{{Path: "template", Message: "required beside create: want the template of the group's instances"}}
+	case c.Create && (isStatic || exists && !entry.Removed && !entry.made(key, c)):
+		return ErrExists
 	case isStatic:
 		if err := s.checkRestricted(static, c); err != nil {
 			return err
@@ -111,6 +118,18 @@ func (s *Shard) CheckChange(d Dynamic, key fleet.GroupKey, c Change, checks Chec
 // making smaller what can't be made any more, also by saying all of it again.
 func rebuilt(before, after fleet.Group) bool {
 	return before.Removed || before.Hashes != after.Hashes
+}
+
+// made reports whether an entry is just what a change makes where there is none, so
+// that a create whose answer was lost can be repeated.
+func (e Entry) made(key fleet.GroupKey, c Change) bool {
+	made, err := Dynamic{}.Upsert(key, c)
+	if err != nil || e.unread != nil {
+		return false
+	}
+	want, _ := made.Entry(key)
+	e.Revision, e.unknown = want.Revision, want.unknown
+	return reflect.DeepEqual(e, want)
 }
 
 func checkRemove(c Change) Problems {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"strings"
 )
 
 // MaxNameLength is the longest cluster, shard, tenant, group or subnet pool id,
@@ -33,6 +34,21 @@ type GroupKey struct {
 }
 
 func (k GroupKey) String() string { return k.Tenant + "/" + k.Name }
+
+// ParseGroupKey reads what String writes. The error states the value and what would
+// be valid.
+func ParseGroupKey(s string) (GroupKey, error) {
+	tenant, name, ok := strings.Cut(s, "/")
+	if !ok {
+		return GroupKey{}, fmt.Errorf("%.80q is not a group: want tenant/group, such as %s/web", s, DefaultTenant)
+	}
+	for _, part := range []string{tenant, name} {
+		if err := CheckName(part); err != nil {
+			return GroupKey{}, fmt.Errorf("%.80q is not a group: want tenant/group: %w", s, err)
+		}
+	}
+	return GroupKey{Tenant: tenant, Name: name}, nil
+}
 
 // Compare orders keys by tenant, then name, as cmp.Compare does.
 func (k GroupKey) Compare(o GroupKey) int {

@@ -83,3 +83,19 @@ func unshared(t *testing.T, path string, a, b reflect.Value) {
 	default: // copied with the struct
 	}
 }
+
+// FuzzParseGroupKey: what is read is what String writes, and nothing else is.
+func FuzzParseGroupKey(f *testing.F) {
+	for _, s := range []string{"default/web", "prod/api-2", "web", "", "/", "a/", "/b", "a/b/c", "A/b", "a/b\n", "a-/b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		key, err := fleet.ParseGroupKey(s)
+		switch {
+		case err != nil && key != (fleet.GroupKey{}):
+			t.Errorf("%q is %v and %v", s, key, err)
+		case err == nil && (key.String() != s || fleet.CheckName(key.Tenant) != nil || fleet.CheckName(key.Name) != nil):
+			t.Errorf("%q is %v", s, key)
+		}
+	})
+}

@@ -154,6 +154,10 @@ func Status(err error) error {
 	if errors.As(err, &violations) {
 		return violationsStatus(violations, err.Error())
 	}
+	var failed *PreconditionError
+	if errors.As(err, &failed) {
+		return preconditionStatus(failed, err.Error())
+	}
 	var kind Kind
 	if errors.As(err, &kind) {
 		return kindStatus(kind, err.Error())

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/server/election"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -157,7 +159,9 @@ func TestEpochThatLeavesNoRoom(t *testing.T) {
 		}
 		// What was accepted is written over as soon as the groups can be read.
 		s.put(groupsAt, `{ "groups": {} }`)
-		p.refreshes(updated)
+		_, err = p.refresh() // nor has web an entry any more by which it would live on
+		refused(t, err, codes.FailedPrecondition, "default/web")
+		p.refreshes(updated, "default/web")
 		if s.accepted() != s.get(configAt) || strings.Contains(s.get(appliedAt), tooHigh) {
 			t.Errorf("applied is %s", s.get(appliedAt))
 		}

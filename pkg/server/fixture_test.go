@@ -415,6 +415,24 @@ func (j *journal) count(message string) (n int) {
 	return n
 }
 
+// counting counts the lines with a message that have an attribute.
+func (j *journal) counting(message, name, value string) (n int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, r := range j.lines {
+		if r.Message != message {
+			continue
+		}
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == name && a.Value.String() == value {
+				n++
+			}
+			return true
+		})
+	}
+	return n
+}
+
 // attr is an attribute of the last line with that message.
 func (j *journal) attr(message, name string) (value string) {
 	j.mu.Lock()

@@ -259,6 +259,8 @@ func TestGroupOutlivesItsStaticDefinition(t *testing.T) {
 		p.ends()
 		q := s.successor()
 		q.awaitSize("web", 3)
+		q.awaitSize("plain", 1) // no takeover accepts that it goes
+		q.refreshes(updated, "default/plain")
 		eventually(t, "the group without an entry is emptied", func() error {
 			for _, id := range s.living() {
 				if !kept[id] {

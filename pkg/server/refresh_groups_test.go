@@ -60,7 +60,7 @@ func TestRefreshRemovesAGroup(t *testing.T) {
 
 		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 2 } }`
 		s.putConfig(shardID)
-		p.refreshes(updated)
+		p.refreshes(updated, "default/plain")
 		s.awaitEmpty("default", "plain") // by the server's default drain timeout, 0: its own went with it
 		own := s.mustGroup(p, "own")
 		if own.GetIsStatic() || own.GetTemplate() != "knd" || own.GetSize() != 2 || !own.GetVars().GetFields()["own"].GetBoolValue() {
@@ -88,7 +88,7 @@ func TestRefreshEndsTheTrouble(t *testing.T) {
 		ofLost := func(e *nstancev1.WatchErrorsResponse) bool { return e.GetGroup() == "lost" }
 		p.watchErrors("default").next("it is told", ofLost)
 		s.replace(`"lost": { "template": "knd", "size": 1,`, `"other": { "template": "knd", "size": 0,`)
-		p.refreshes(updated)
+		p.refreshes(updated, "default/lost")
 		if told := p.watchErrors("default").quiet(); slices.ContainsFunc(told, ofLost) {
 			t.Errorf("told: %v", told)
 		}
@@ -102,7 +102,7 @@ func TestRefreshDrains(t *testing.T) {
 		machines := s.living()
 		s.config["GROUPS"] = `"default": { "other": { "template": "knd", "size": 0 } }`
 		s.put(configAt, strings.Replace(s.text(), `"default_drain_timeout": "0s"`, `"default_drain_timeout": "1h"`, 1))
-		p.refreshes(updated)
+		p.refreshes(updated, "default/web")
 		for _, id := range machines {
 			p.awaitPhase(id, nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING)
 		}
@@ -135,7 +135,7 @@ func TestRefreshRemovesATenant(t *testing.T) {
 		})
 		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } }`
 		s.put(configAt, strings.Replace(s.text(), `"tenants": { "prod": {} },`, ``, 1))
-		p.refreshes(updated)
+		p.refreshes(updated, "prod/web", "prod/api", "prod/batch")
 		for _, group := range []string{"web", "api", "batch"} {
 			s.awaitEmpty("prod", group)
 		}
@@ -287,7 +287,7 @@ func TestEditDuringRefresh(t *testing.T) {
 		s.putConfig(shardID)
 		client, answer := p.operator("default"), make(chan error, 1)
 		go func() {
-			_, err := client.RefreshConfig(within(t), &nstancev1.RefreshConfigRequest{})
+			_, err := client.RefreshConfig(within(t), &nstancev1.RefreshConfigRequest{AcceptRemovals: []string{"default/web"}})
 			answer <- err
 		}()
 		<-arrived

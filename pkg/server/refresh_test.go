@@ -24,14 +24,15 @@ const (
 	configAt  = "config/" + shardID + ".jsonc"
 )
 
-func (p *process) refresh() (*nstancev1.RefreshConfigResponse, error) {
-	return p.operator("default").RefreshConfig(within(p.t), &nstancev1.RefreshConfigRequest{})
+// refresh asks for a refresh that accepts removals.
+func (p *process) refresh(accept ...string) (*nstancev1.RefreshConfigResponse, error) {
+	return p.operator("default").RefreshConfig(within(p.t), &nstancev1.RefreshConfigRequest{AcceptRemovals: accept})
 }
 
 // refreshes expects an outcome.
-func (p *process) refreshes(want nstancev1.RefreshOutcome) *nstancev1.RefreshConfigResponse {
+func (p *process) refreshes(want nstancev1.RefreshOutcome, accept ...string) *nstancev1.RefreshConfigResponse {
 	p.t.Helper()
-	resp, err := p.refresh()
+	resp, err := p.refresh(accept...)
 	if err != nil || resp.GetOutcome() != want {
 		p.t.Fatalf("refreshed: %v, %v; want %s", resp, err, want)
 	}

@@ -23,15 +23,50 @@ import (
 // not, because they must be known before their last definition is overwritten; the term
 // runs it all the same, and late makes up for it.
 func (r *refresher) atTakeover(ctx context.Context) error {
-	c := r.config.now()
+	c := r.choose(r.config.now())
 	if c.recorded {
 		return nil
 	}
-	err := r.accept(ctx, c, func(swap func()) error { swap(); return nil })
+	permits := func(last appliedConfig) error {
+		switch {
+		case last.etag != c.seen:
+			return fmt.Errorf("%s has changed since the config was chosen: take over anew", r.applied.key)
+		case last.shard == nil:
+			return nil // instances of groups that c does not define are not its business
+		default:
+			return r.groups.permits(last.shard, c.shard, nil)
+		}
+	}
+	err := r.accept(ctx, c, permits, func(swap func()) error { swap(); return nil })
 	if errors.Is(err, errUnreadable) {
 		return nil
 	}
 	return err
+}
+
+// choose decides between config/ and the last accepted config at a takeover, which
+// accepts no config that takes away groups with instances: only a refresh that names
+// them does.
+func (r *refresher) choose(c Accepted) Accepted {
+	if c.other == nil {
+		return c
+	}
+	held, next := *c.other, c
+	if c.fromApplied {
+		held, next = c, *c.other
+	}
+	held.other, next.other = nil, nil
+	removals, _ := r.groups.removals(held.shard, next.shard)
+	_, ending := restartFields(r.cfg.Boot, next.shard)
+	switch {
+	case len(removals) > 0:
+		held.awaits = removals
+	case len(ending) > 0: // the server was started on the one that was accepted
+		held.problems = waitsForRefresh()
+	default:
+		return next.on(r.cfg.Boot)
+	}
+	return held.on(r.cfg.Boot)
 }
 
 // late does what a takeover could not do, if it couldn't. It reports what goes wrong
@@ -46,7 +81,7 @@ func (r *refresher) late() error {
 	if c.recorded {
 		return nil
 	}
-	err = r.accept(r.term, c, r.betweenPasses(c.shard))
+	err = r.accept(r.term, c, func(appliedConfig) error { return nil }, r.betweenPasses(c.shard))
 	if errors.Is(err, errUnreadable) {
 		return nil // it is tried again once they can be read
 	}
@@ -56,9 +91,13 @@ func (r *refresher) late() error {
 	return err
 }
 
-// accept makes c the config that runs: durable first, then, by commit, in place.
-// When the error is nil this server still led after the last write had landed.
-func (r *refresher) accept(ctx context.Context, c Accepted, commit func(swap func()) error) error {
+// accept makes c the config that runs: durable first, then, by commit, in place. permits
+// is asked before anything is written, with no edit under way, and again when dynamic
+// groups are what the store holds. When the error is nil this
+// server still led after the last write had landed.
+func (r *refresher) accept(
+	ctx context.Context, c Accepted, permits func(last appliedConfig) error, commit func(swap func()) error,
+) error {
 	return r.groups.records.writes.do(ctx, func(ctx context.Context) error {
 		last, err := r.cfg.Static.readApplied(ctx)
 		if err != nil {
@@ -80,7 +119,8 @@ func (r *refresher) accept(ctx context.Context, c Accepted, commit func(swap fun
 		}
 		before := r.others(c, last)
 		c.recorded = true
-		return r.groups.accept(ctx, c.shard, before, keep, func(swap func()) error {
+		permitted := func() error { return permits(last) }
+		return r.groups.accept(ctx, c.shard, before, permitted, keep, func(swap func()) error {
 			return commit(func() { swap(); r.config.swap(c) })
 		})
 	})
@@ -128,15 +168,21 @@ func (r *refresher) betweenPasses(next *config.Shard) func(swap func()) error {
 // accept goes over from the static configs in before, the most recent first, to
 // next. No edit comes in between: one that was made for the old static config
 // would be lost. The caller's commit runs the swap.
-func (g *groups) accept(ctx context.Context, next *config.Shard, before []*config.Shard, keep func(context.Context) error,
-	commit func(swap func()) error,
+func (g *groups) accept(ctx context.Context, next *config.Shard, before []*config.Shard, permitted func() error,
+	keep func(context.Context) error, commit func(swap func()) error,
 ) error {
 	release, err := g.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
+	if err := permitted(); err != nil {
+		return err
+	}
 	if err := g.carryOver(ctx, next, before); err != nil {
+		return err
+	}
+	if err := permitted(); err != nil { // an entry by which a group was to live on may be gone
 		return err
 	}
 	if err := keep(ctx); err != nil {

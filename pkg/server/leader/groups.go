@@ -97,6 +97,8 @@ func editError(err error) error {
 		return err
 	case errors.Is(err, config.ErrNoGroup):
 		return rpc.NotFound.Errorf("%w", err)
+	case errors.Is(err, config.ErrExists):
+		return rpc.Exists.Errorf("%w", err)
 	case errors.Is(err, config.ErrRestricted), errors.Is(err, config.ErrRemoved):
 		return rpc.Precondition.Errorf("%w", err)
 	case errors.As(err, &problems):

@@ -35,7 +35,11 @@ func (t *Term) lastingProblems() (out []fleet.Problem) {
 	if stuck := t.cfg.Stuck(); stuck != "" && t.problems.of(fleet.GroupKey{}).Reason != ReasonStuck {
 		add(ReasonStuck, stuck)
 	}
-	if c := t.config.now(); c.fromApplied {
+	c := t.config.now()
+	if len(c.awaits) > 0 {
+		add(ReasonAwaits, confirmation(t.cfg.Static.Shard, c.awaits))
+	}
+	if c.fromApplied {
 		for _, p := range c.problems[:min(len(c.problems), maxConfigProblems)] {
 			add(ReasonConfig, p.String())
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/delivery"
@@ -43,18 +44,20 @@ func (r *refresher) Status() operators.ConfigStatus {
 	c := r.config.now()
 	return operators.ConfigStatus{
 		ETag: string(c.info.ETag), LastModified: c.info.ModTime, Size: c.info.Size,
-		RunningApplied: c.fromApplied, Problems: c.problems, RestartRequired: slices.Clone(c.restart),
+		RunningApplied: c.fromApplied, Problems: c.problems, RestartRequired: slices.Clone(c.restart), Awaits: slices.Clone(c.awaits),
 	}
 }
 
 // Refresh implements operators.Static.
-func (r *refresher) Refresh(ctx context.Context) (is operators.ConfigStatus, updated bool, err error) {
+func (r *refresher) Refresh(
+	ctx context.Context, accepted []fleet.GroupKey,
+) (is operators.ConfigStatus, updated bool, err error) {
 	release, err := r.begin(ctx)
 	if err != nil {
 		return is, false, err
 	}
 	defer release()
-	if updated, err = r.refresh(ctx); err != nil {
+	if updated, err = r.refresh(ctx, accepted); err != nil {
 		return is, false, err
 	}
 	r.files.Refreshed() // secrets and storage may have changed even if the config has not
@@ -74,25 +77,34 @@ func (r *refresher) begin(ctx context.Context) (release func(), err error) {
 }
 
 // refresh reads the static config again, and goes over to it when it is another
-// one that is valid. Its errors are kinds of package rpc.
-func (r *refresher) refresh(ctx context.Context) (updated bool, err error) {
+// one that is valid, and takes away no group with instances but those accepted. Its
+// errors are kinds of package rpc.
+func (r *refresher) refresh(ctx context.Context, accepted []fleet.GroupKey) (updated bool, err error) {
 	o, shard, err := r.read(ctx)
 	invalid := errors.As(err, new(config.Problems))
 	now := r.config.now()
 	settled := err == nil && !now.fromApplied && now.recorded
 	switch {
 	case invalid:
-		r.refuse(o, err)
+		r.mark(o.Info, problemsOf(err), nil)
+		r.tellOfInvalid()
 		return false, r.invalid(err)
 	case err != nil:
 		return false, r.storageError(err)
 	case settled && bytes.Equal(o.Body, now.body):
+		if err := r.groups.areGone(accepted); err != nil {
+			return false, err
+		}
 		now.info = o.Info
 		r.config.swap(now)
 		return false, r.stillLeading()
 	}
 	next := Accepted{shard: shard, body: o.Body, info: o.Info}.on(r.cfg.Boot)
-	if err := r.accept(ctx, next, r.betweenPasses(next.shard)); err != nil {
+	permits := func(appliedConfig) error { return r.groups.permits(now.shard, next.shard, accepted) }
+	if err := r.accept(ctx, next, permits, r.betweenPasses(next.shard)); err != nil {
+		if awaits := awaitedBy(err); len(awaits) > 0 {
+			r.mark(o.Info, nil, awaits)
+		}
 		return false, r.storageError(err)
 	}
 	r.refreshed()
@@ -108,13 +120,23 @@ func (r *refresher) read(ctx context.Context) (object.Object, *config.Shard, err
 	return r.cfg.Static.text(ctx)
 }
 
-// refuse notes that config/ can't run, until a refresh or a look finds otherwise.
-func (r *refresher) refuse(o object.Object, err error) {
+// mark notes why config/ does not run, until a refresh or a look finds otherwise: it is
+// not valid, or waits for removals to be accepted.
+func (r *refresher) mark(info object.Info, problems config.Problems, awaits []operators.Removal) {
 	now := r.config.now()
-	now.info, now.fromApplied, now.problems = o.Info, true, problemsOf(err)
+	known := now.info.ETag == info.ETag && slices.EqualFunc(now.awaits, awaits, sameGroup)
+	now.info, now.fromApplied, now.problems, now.awaits = info, true, problems, awaits
 	r.config.swap(now)
-	r.tellOfInvalid()
+	switch {
+	case len(awaits) == 0:
+		r.problems.over(ReasonAwaits)
+	case !known:
+		r.problems.over(ReasonConfig)
+		r.tellOfAwaiting()
+	}
 }
+
+func sameGroup(a, b operators.Removal) bool { return a.Key == b.Key }
 
 func (r *refresher) invalid(err error) error {
 	return &rpc.ViolationsError{
@@ -140,6 +162,7 @@ func (r *refresher) refreshed() {
 		r.cfg.Logger.Warn("a part of the config has no effect in this version", slog.String("field", field))
 	}
 	r.problems.over(ReasonConfig)
+	r.problems.over(ReasonAwaits)
 	r.groups.tell()
 	r.cfg.Logger.Info("config refreshed",
 		slog.String("etag", string(c.info.ETag)), slog.String("restart_required", strings.Join(c.restart, ", ")))

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/server/operators"
 )
 
 // Accepted is a static config that can run, and where it came from.
@@ -27,6 +29,16 @@ type Accepted struct {
 	// anything older would rotate the whole fleet.
 	fromApplied bool
 	problems    config.Problems
+	// awaits are the removals for which config/, which is valid, waits to be
+	// confirmed, when that is why applied/ runs. Sorted by key.
+	awaits []operators.Removal
+
+	// seen is the version of applied/ that was read beside; empty: there was none.
+	seen object.ETag
+	// other is the text of config/ when applied/ was preferred, because it may take
+	// away groups that have instances, or else that of applied/, when both can run and
+	// differ. A takeover chooses between the two.
+	other *Accepted
 }
 
 // on is c as a process that was started on boot can run it.
@@ -89,12 +101,12 @@ func ConfigKey(shard string) string  { return "config/" + shard + ".jsonc" }
 func appliedKey(shard string) string { return "applied/" + shard + ".jsonc" }
 
 // Read reads the shard's static config, or the last accepted one when that
-// is missing or not valid.
+// is missing or not valid, or may take away groups that have instances.
 func (c *Static) Read(ctx context.Context) (Accepted, error) {
 	o, shard, err := c.text(ctx)
 	switch {
 	case err == nil:
-		return Accepted{shard: shard, body: o.Body, info: o.Info}, nil
+		return c.beside(ctx, Accepted{shard: shard, body: o.Body, info: o.Info})
 	case !errors.As(err, new(config.Problems)):
 		return Accepted{}, err
 	case o.ETag != "":
@@ -110,7 +122,30 @@ func (c *Static) Read(ctx context.Context) (Accepted, error) {
 		return Accepted{}, fmt.Errorf("%w; nor is the last accepted one, %s: %w", err, appliedKey(c.Shard), last.err)
 	}
 	c.Logger.Error("the shard's config can't run, the last accepted one does", slog.Any("error", err))
-	return Accepted{shard: last.shard, body: last.body, info: o.Info, fromApplied: true, problems: problemsOf(err)}, nil
+	return Accepted{
+		shard: last.shard, body: last.body, info: o.Info, fromApplied: true, problems: problemsOf(err), seen: last.etag,
+	}, nil
+}
+
+// beside puts the last accepted config beside a valid one, or before it: whether groups
+// may be taken away that have instances can't be told from texts alone, and until it is
+// told they are not.
+func (c *Static) beside(ctx context.Context, next Accepted) (Accepted, error) {
+	last, err := c.readApplied(ctx)
+	if err != nil {
+		return Accepted{}, err
+	}
+	next.seen = last.etag
+	if last.shard == nil || bytes.Equal(last.body, next.body) {
+		return next, nil
+	}
+	held := Accepted{shard: last.shard, body: last.body, info: next.info, fromApplied: true, seen: last.etag}
+	if mayRemove(last.shard, next.shard) {
+		held.other = &next
+		return held, nil
+	}
+	next.other = &held
+	return next, nil
 }
 
 // text reads and checks config/ as it is. The error is a Problems when there is none

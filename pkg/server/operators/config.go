@@ -15,9 +15,10 @@ import (
 type Static interface {
 	Status() ConfigStatus
 	// Refresh reads the static config again and goes over to it if it is another
-	// one. When it returns nil that is durable; after an error the config that ran
-	// goes on to run.
-	Refresh(ctx context.Context) (c ConfigStatus, updated bool, err error)
+	// one. A config that takes away groups with instances needs all of them in
+	// accepted; otherwise the error is an rpc.PreconditionError. When it returns nil
+	// that is durable; after an error the config that ran goes on to run.
+	Refresh(ctx context.Context, accepted []fleet.GroupKey) (c ConfigStatus, updated bool, err error)
 }
 
 // ConfigStatus is which static config runs.
@@ -30,6 +31,15 @@ type ConfigStatus struct {
 	// RestartRequired names the fields of the config that this server does without
 	// until it is started anew.
 	RestartRequired []string
+	// Awaits are the removals that config/ waits to be accepted with, sorted by key.
+	Awaits []Removal
+}
+
+// Removal is a group with instances that a config takes away.
+type Removal struct {
+	Key       fleet.GroupKey
+	Emptied   bool               // it stays, with size 0
+	Instances []fleet.InstanceID // that go, sorted
 }
 
 // GetConfigStatus describes the static config that runs. It is the whole
@@ -46,6 +56,9 @@ func (s *Service) GetConfigStatus(ctx context.Context, _ *nstancev1.GetConfigSta
 	if !c.LastModified.IsZero() { // else there is none in the bucket
 		resp.LastModified = timestamppb.New(c.LastModified)
 	}
+	for _, r := range c.Awaits {
+		resp.AwaitsConfirmation = append(resp.AwaitsConfirmation, r.message())
+	}
 	for _, p := range c.Problems {
 		resp.Violations = append(resp.Violations, &nstancev1.Violation{Field: p.Path, Description: p.Message})
 	}
@@ -55,13 +68,18 @@ func (s *Service) GetConfigStatus(ctx context.Context, _ *nstancev1.GetConfigSta
 // RefreshConfig reads the static config again and goes over to it when it is
 // another one, and valid: INVALID_ARGUMENT with every violation when it is not,
 // UNAVAILABLE when the store is in trouble, FAILED_PRECONDITION while the dynamic
-// groups can't be read. Then the config that ran goes on to run.
-func (s *Service) RefreshConfig(ctx context.Context, _ *nstancev1.RefreshConfigRequest) (*nstancev1.RefreshConfigResponse, error) {
+// groups can't be read, and with every removal that was not accepted. Then the config
+// that ran goes on to run.
+func (s *Service) RefreshConfig(ctx context.Context, req *nstancev1.RefreshConfigRequest) (*nstancev1.RefreshConfigResponse, error) {
 	shard, err := s.openConfig(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, updated, err := shard.Static.Refresh(ctx)
+	accepted, err := acceptedRemovals(req.GetAcceptRemovals())
+	if err != nil {
+		return nil, err
+	}
+	c, updated, err := shard.Static.Refresh(ctx, accepted)
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,13 @@ func invalid(field, description string) error {
 
 // changeOf is the change that a request asks for.
 func changeOf(all Instances, key fleet.GroupKey, req *nstancev1.UpsertGroupRequest) (c config.Change, gone []string, err error) {
-	c = config.Change{Template: req.Template, InstanceType: req.InstanceType, SubnetPool: req.SubnetPool}
+	switch {
+	case req.GetCreate() && req.IfEtag != nil:
+		return c, nil, invalid("if_etag", "excluded by create, which makes a group only if there is none: want one of the two")
+	case req.GetCreate() && len(req.GetRemove()) > 0:
+		return c, nil, invalid("remove", "excluded by create: a new group has no instances")
+	}
+	c = config.Change{Template: req.Template, InstanceType: req.InstanceType, SubnetPool: req.SubnetPool, Create: req.GetCreate()}
 	if req.Size != nil {
 		size := int(req.GetSize())
 		c.Size = &size

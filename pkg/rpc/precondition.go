@@ -1,0 +1,68 @@
+package rpc
+
+import (
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Failure is one condition that a request needs and that does not hold.
+type Failure struct {
+	Type        string // in capitals, such as GROUP_REMOVED
+	Subject     string // what it is about, such as default/web
+	Description string
+}
+
+// The types of what a refresh of the config fails for.
+const (
+	GroupRemoved = "GROUP_REMOVED" // the config has no such group any more, and its removal was not accepted
+	GroupEmptied = "GROUP_EMPTIED" // the config sets its size to 0, and that was not accepted
+	GroupKept    = "GROUP_KEPT"    // its removal was accepted, and the config keeps it
+)
+
+// PreconditionError is FAILED_PRECONDITION with every failure as a violation of
+// google.rpc.PreconditionFailure.
+type PreconditionError struct {
+	Message  string
+	Failures []Failure
+}
+
+func (e *PreconditionError) Error() string {
+	text := e.Message
+	for i, f := range e.Failures {
+		sep := "; "
+		if i == 0 {
+			sep = ": "
+		}
+		text += sep + f.Subject + " (" + f.Description + ")"
+	}
+	return text
+}
+
+// Unwrap makes it an error of kind Precondition.
+func (e *PreconditionError) Unwrap() error { return Precondition }
+
+// Failures returns the failed preconditions that a server's answer carries; nil when
+// there are none.
+func Failures(err error) []Failure {
+	var out []Failure
+	for _, detail := range statusOf(err).Details() {
+		failure, ok := detail.(*errdetails.PreconditionFailure)
+		if !ok {
+			continue
+		}
+		for _, v := range failure.GetViolations() {
+			out = append(out, Failure{Type: v.GetType(), Subject: v.GetSubject(), Description: v.GetDescription()})
+		}
+	}
+	return out
+}
+
+func preconditionStatus(e *PreconditionError, message string) error {
+	detail := &errdetails.PreconditionFailure{}
+	for _, f := range e.Failures {
+		detail.Violations = append(detail.Violations,
+			&errdetails.PreconditionFailure_Violation{Type: f.Type, Subject: f.Subject, Description: f.Description})
+	}
+	return withDetails(status.New(codes.FailedPrecondition, message), detail)
+}

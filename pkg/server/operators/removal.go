@@ -1,0 +1,63 @@
+package operators
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/rpc"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// MaxAcceptedRemovals is how many removals one refresh can accept.
+const MaxAcceptedRemovals = 10000
+
+// maxRemovalIDs is how many instances of one group are named.
+const maxRemovalIDs = 10
+
+// acceptedRemovals reads which removals a request accepts.
+func acceptedRemovals(names []string) ([]fleet.GroupKey, error) {
+	if len(names) > MaxAcceptedRemovals {
+		return nil, invalid("accept_removals", fmt.Sprintf("%d names: at most %d are allowed", len(names), MaxAcceptedRemovals))
+	}
+	var keys []fleet.GroupKey
+	for n, name := range names {
+		key, err := fleet.ParseGroupKey(name)
+		if err != nil {
+			return nil, invalid(fmt.Sprintf("accept_removals[%d]", n), err.Error())
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+func (r Removal) firstIDs() (ids []string) {
+	for _, id := range r.Instances[:min(len(r.Instances), maxRemovalIDs)] {
+		ids = append(ids, string(id))
+	}
+	return ids
+}
+
+func (r Removal) message() *nstancev1.GroupRemoval {
+	return &nstancev1.GroupRemoval{
+		Tenant: r.Key.Tenant, Group: r.Key.Name, Emptied: r.Emptied,
+		Instances: int32(len(r.Instances)), InstanceIds: r.firstIDs(),
+	}
+}
+
+// Failure is the precondition of a refresh that the removal fails.
+func (r Removal) Failure() rpc.Failure {
+	kind, what := rpc.GroupRemoved, "removed"
+	if r.Emptied {
+		kind, what = rpc.GroupEmptied, "set to size 0"
+	}
+	noun := "instances go"
+	if len(r.Instances) == 1 {
+		noun = "instance goes"
+	}
+	text := fmt.Sprintf("%s, %d %s: %s", what, len(r.Instances), noun, strings.Join(r.firstIDs(), ", "))
+	if more := len(r.Instances) - maxRemovalIDs; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return rpc.Failure{Type: kind, Subject: r.Key.String(), Description: text}
+}
