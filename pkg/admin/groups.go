@@ -131,6 +131,7 @@ type Change struct {
 	Vars         map[string]any
 	Remove       []string // instance ids that leave for this size
 	IfETag       *string  // that the group must have; empty: there must be none
+	Create       bool     // make a new group: one that exists is left as it is, which is an error
 }
 
 // UpsertGroup creates or changes a group in every shard given. A change without
@@ -140,7 +141,7 @@ func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, change 
 	req := &nstancev1.UpsertGroupRequest{
 		Key: change.Key, Size: change.Size, Template: change.Template,
 		InstanceType: change.InstanceType, SubnetPool: change.SubnetPool, MaxSurge: change.MaxSurge,
-		Remove: change.Remove, IfEtag: change.IfETag,
+		Remove: change.Remove, IfEtag: change.IfETag, Create: change.Create,
 	}
 	if change.Vars != nil {
 		vars, err := structpb.NewStruct(change.Vars)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/spf13/cobra"
 )
 
@@ -22,13 +23,24 @@ func configColumns() []column[admin.ConfigStatus] {
 		{"LAST MODIFIED", func(c admin.ConfigStatus) string { return date(c.LastModified) }},
 		{"SIZE", func(c admin.ConfigStatus) string { return strconv.FormatInt(c.Size, 10) }},
 		{"PROBLEMS", func(c admin.ConfigStatus) string {
-			if !c.RunningApplied {
+			switch {
+			case !c.RunningApplied:
 				return ""
+			case len(c.AwaitsConfirmation) > 0:
+				return "it awaits confirmation, since it takes away " + removed(c.AwaitsConfirmation) + "; the last accepted one runs"
 			}
 			return fmt.Sprintf("it can't run (%d problems), the last accepted one does", len(c.Violations))
 		}},
 		{"NEEDS A RESTART", func(c admin.ConfigStatus) string { return strings.Join(c.RestartRequired, ", ") }},
 	}
+}
+
+func removed(all []admin.GroupRemoval) string {
+	var parts []string
+	for _, r := range all {
+		parts = append(parts, fmt.Sprintf("%s/%s (%d)", r.Tenant, r.Group, r.Instances))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (a *app) configStatus() *cobra.Command {
@@ -59,14 +71,29 @@ func (a *app) configRefresh() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "refresh", Short: "Have shards read their config again", Args: cobra.NoArgs,
 		Long: "Have shards read their config again and run it when it is valid. One that is not valid changes nothing,\n" +
-			"and everything that is wrong with it is listed.",
+			"and everything that is wrong with it is listed.\n\n" +
+			"One that takes away groups with instances, or sets their size to 0, is run only when that is confirmed:\n" +
+			"on a terminal when asked, elsewhere by --yes, or by --accept-removal with each group's name.",
 	}
+	yes := yesFlag(cmd)
+	accept := cmd.Flags().StringSlice("accept-removal", nil, "`groups`, as tenant/group, that the config may take away although they have instances")
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
 		client, shards, err := a.ask(a.target.write)
 		if err != nil {
 			return err
 		}
-		all, err := client.RefreshConfig(cmd.Context(), shards)
+		if len(shards) > 1 && len(*accept) > 0 {
+			return usagef("--accept-removal: %.80q is a group of one shard: say --shard NAME", (*accept)[0])
+		}
+		for _, name := range *accept {
+			if _, err := fleet.ParseGroupKey(name); err != nil {
+				return usagef("--accept-removal: %w", err)
+			}
+		}
+		all, err := client.RefreshConfig(cmd.Context(), shards, *accept, func(awaiting []admin.Refresh) error {
+			goes, flags := removalLines(awaiting)
+			return a.confirm(cmd, *yes, goes, flags)
+		})
 		for _, r := range all {
 			for _, v := range r.Violations {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s: %s\n", r.Shard, v.Field, v.Description)
@@ -77,4 +104,18 @@ func (a *app) configRefresh() *cobra.Command {
 		}
 		return errors.Join(printAll(cmd.OutOrStdout(), a.format, all, refreshColumns()), err)
 	})
+}
+
+// removalLines says what configs take away, and the flags by which one shard's is accepted.
+func removalLines(awaiting []admin.Refresh) (goes []string, flags string) {
+	for _, r := range awaiting {
+		for _, removal := range r.Removals {
+			goes = append(goes, fmt.Sprintf("%s: group %s: %s", r.Shard, removal.Group, removal.Description))
+			flags += " --accept-removal " + removal.Group
+		}
+	}
+	if len(awaiting) > 1 {
+		flags = ""
+	}
+	return goes, strings.TrimSpace(flags)
 }

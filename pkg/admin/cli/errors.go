@@ -27,6 +27,8 @@ func hint(err error) string {
 		return "`nstance-admin cluster register-operator` makes an identity; --identity-dir says where it is"
 	}
 	switch status.Code(err) {
+	case codes.AlreadyExists:
+		return "`nstance-admin group status` shows it; `group scale` changes its size, and no other part of it changes by creating it again"
 	case codes.Unavailable:
 		return "is the server up, and is --servers its operator address? Its health endpoint says what it waits for"
 	case codes.Unauthenticated:

@@ -233,6 +233,8 @@ func (s *shard) UpsertGroup(_ context.Context, req *nstancev1.UpsertGroupRequest
 	switch {
 	case req.IfEtag != nil && req.GetIfEtag() != g.GetEtag():
 		return nil, rpc.Conflict.Errorf("if_etag: %q, but group %s has etag %q", req.GetIfEtag(), req.GetKey(), g.GetEtag())
+	case g != nil && req.GetCreate():
+		return nil, rpc.Exists.Errorf("change group default/%s: there is such a group already", req.GetKey())
 	case g == nil && req.Template == nil:
 		return nil, rpc.NotFound.Errorf("change group default/%s: no such group", req.GetKey())
 	case g == nil:

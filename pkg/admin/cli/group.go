@@ -63,10 +63,18 @@ func (a *app) groupStatus() *cobra.Command {
 }
 
 func (a *app) groupDelete() *cobra.Command {
-	cmd := &cobra.Command{Use: "delete GROUP", Short: "Scale a dynamic group to zero and forget it", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{
+		Use: "delete GROUP", Short: "Scale a dynamic group to zero and forget it", Args: cobra.ExactArgs(1),
+		Long: "Scale a dynamic group to zero and forget it, its on-demand instances included.\n\n" +
+			"While it has instances, on a terminal it is asked first; elsewhere it needs --yes.",
+	}
+	yes := yesFlag(cmd)
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
 		client, shards, err := a.ask(a.target.write)
 		if err != nil {
+			return err
+		}
+		if err := a.confirmGroup(cmd, *yes, client, shards, args[0], true); err != nil {
 			return err
 		}
 		deleting, err := client.DeleteGroup(cmd.Context(), shards, args[0])

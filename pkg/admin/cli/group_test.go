@@ -102,7 +102,7 @@ func TestScaleSizes(t *testing.T) {
 	s := c.shard("dev-1").have(web(1, 1))
 	for _, args := range [][]string{
 		{"web", "-1"}, {"web", "-1", "--wait"}, {"--wait", "web", "-12"}, {"web", "--", "-1"}, {"web", "two"}, {"web", "1.5"}, {"web", ""},
-		{"web", "99999999999"},
+		{"web", "99999999999"}, {"web", "+1"}, {"web", "+0"}, {"web", " 1"}, {"web", "1 "}, {"web", "0x1"}, {"web", "1_0"}, {"web", "１"},
 	} {
 		r := c.run(append([]string{"group", "scale"}, args...)...).want(t, cli.ExitUsage, "size: ", "want a whole number from 0")
 		if strings.Count(r.errOut, "\n") != 1 || strings.Contains(r.errOut, "flag") {
@@ -193,14 +193,13 @@ func TestPartialFailure(t *testing.T) {
 func TestScaleOnCondition(t *testing.T) {
 	c := newCluster(t).register()
 	s := c.shard("dev-1").have(web(1, 1))
-	c.run("group", "create", "web", "--template", "knd", "--if-etag", "x").want(t, cli.ExitFailed, "if_etag")
-	c.run("group", "create", "batch", "--template", "knd", "--if-etag", "").want(t, cli.ExitOK)
-	c.run("group", "create", "batch", "--template", "knd", "--if-etag", "").want(t, cli.ExitFailed, "if_etag", "etag-1")
+	c.run("group", "scale", "web", "2", "--if-etag", "x").want(t, cli.ExitFailed, "if_etag")
+	c.run("group", "create", "batch", "--template", "knd").want(t, cli.ExitOK)
 	c.run("group", "scale", "batch", "3", "--if-etag", "etag-1").want(t, cli.ExitOK)
 	c.run("group", "scale", "batch", "4", "--if-etag", "etag-1").want(t, cli.ExitFailed, "if_etag", "etag-2",
 		"hint: it has changed meanwhile, perhaps by an earlier try of this very command")
 	c.run("group", "scale", "batch", "3").want(t, cli.ExitOK)
-	if have := s.changes(); len(have) != 3 || have[0].IfEtag == nil || have[1].GetIfEtag() != "etag-1" || have[2].IfEtag != nil {
+	if have := s.changes(); len(have) != 3 || have[0].IfEtag != nil || have[1].GetIfEtag() != "etag-1" || have[2].IfEtag != nil {
 		t.Errorf("asked for %v", have)
 	}
 	r := c.run("group", "scale", "web", "1", "--wait", "--remove", "gone-1,here,gone-2", "-o", "json").

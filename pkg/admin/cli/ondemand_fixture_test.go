@@ -17,13 +17,18 @@ type moves struct {
 	deleted []string
 	acked   []string
 	refresh func() (*nstancev1.RefreshConfigResponse, error)
+	// refreshWith is refresh by what is asked.
+	refreshWith func(*nstancev1.RefreshConfigRequest) (*nstancev1.RefreshConfigResponse, error)
 	// watchers are told of every change of an instance.
 	watchers map[chan *nstancev1.WatchInstancesResponse]bool
 	breaks   int   // how many watches of groups break before one holds
 	refuses  error // to watches of groups and to acknowledgements
 }
 
-func (s *shard) RefreshConfig(context.Context, *nstancev1.RefreshConfigRequest) (*nstancev1.RefreshConfigResponse, error) {
+func (s *shard) RefreshConfig(_ context.Context, req *nstancev1.RefreshConfigRequest) (*nstancev1.RefreshConfigResponse, error) {
+	if s.refreshWith != nil {
+		return s.refreshWith(req)
+	}
 	return s.refresh()
 }
 

@@ -22,13 +22,16 @@ const (
 
 // Env is the process around the command line.
 type Env struct {
-	Args    []string
-	Getenv  func(string) string
-	Stdout  io.Writer
-	Stderr  io.Writer
-	Now     func() time.Time
-	Random  io.Reader
-	Version string
+	Args   []string
+	Getenv func(string) string
+	Stdin  io.Reader // nil: there is none to ask on
+	Stdout io.Writer
+	Stderr io.Writer
+	// Terminal: questions can be asked on Stdin.
+	Terminal bool
+	Now      func() time.Time
+	Random   io.Reader
+	Version  string
 }
 
 // Run runs one command and returns the exit code.
@@ -37,6 +40,9 @@ func Run(ctx context.Context, env Env) int {
 	a := &app{env: env}
 	root := a.root() //nolint:contextcheck // commands get theirs when they run
 	root.SetArgs(env.Args)
+	if env.Stdin != nil {
+		root.SetIn(env.Stdin)
+	}
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	err := root.ExecuteContext(ctx)

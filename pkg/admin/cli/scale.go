@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +18,12 @@ import (
 func (a *app) groupScale() *cobra.Command {
 	var wait bool
 	var remove []string
-	cmd := &cobra.Command{Use: "scale GROUP SIZE", Short: "Set a group's size", Args: cobra.ExactArgs(2)}
+	cmd := &cobra.Command{
+		Use: "scale GROUP SIZE", Short: "Set a group's size", Args: cobra.ExactArgs(2),
+		Long: "Set a group's size, which is a number of instances: there is no +1 and no -1.\n\n" +
+			"Before all instances of a group go, by size 0, on a terminal it is asked; elsewhere that needs --yes.",
+	}
+	yes := yesFlag(cmd)
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the group runs that many and nothing else but draining instances")
 	cmd.Flags().StringSliceVar(&remove, "remove", nil, "instance `ids` that leave for this size")
 	ifETag := etagFlag(cmd)
@@ -32,40 +36,55 @@ func (a *app) groupScale() *cobra.Command {
 		return err
 	})
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
-		size, err := strconv.ParseInt(args[1], 10, 64)
-		if err != nil || size < 0 || size > math.MaxInt32 {
-			return badSize(args[1])
+		size, err := parseSize(args[1])
+		if err != nil {
+			return err
 		}
-		n := int32(size)
-		return a.upsert(cmd, admin.Change{Key: args[0], Size: &n, Remove: remove, IfETag: ifETag()}, wait)
+		return a.upsert(cmd, admin.Change{Key: args[0], Size: &size, Remove: remove, IfETag: ifETag()}, wait, *yes)
 	})
 }
 
+// parseSize reads a size, which is absolute: a sign would look like a difference.
+func parseSize(text string) (int32, error) {
+	digits := strings.Trim(text, "0123456789") == ""
+	size, err := strconv.ParseInt(text, 10, 32)
+	if !digits || err != nil {
+		return 0, badSize(text)
+	}
+	return int32(size), nil
+}
+
 func badSize(text string) error {
-	return usagef("size: %.40q is not valid: want a whole number from 0 up to the server's limit", text)
+	return usagef("size: %.40q is not valid: want a whole number from 0 up to the server's limit, in digits alone", text)
 }
 
 func (a *app) groupCreate() *cobra.Command {
-	var template, instanceType, subnetPool, maxSurge, vars string
-	var size int32
+	var template, size, instanceType, subnetPool, maxSurge, vars string
 	var wait bool
-	cmd := &cobra.Command{Use: "create GROUP --template TEMPLATE", Short: "Create a dynamic group", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{
+		Use: "create GROUP --template TEMPLATE", Short: "Create a dynamic group", Args: cobra.ExactArgs(1),
+		Long: "Create a dynamic group. One that exists is left as it is, and the command fails, unless it is just what the command makes:\n" +
+			"so one whose answer got lost can be repeated.",
+	}
 	cmd.Flags().StringVar(&template, "template", "", "template of the group's instances")
-	cmd.Flags().Int32Var(&size, "size", 0, "how many instances")
+	cmd.Flags().StringVar(&size, "size", "", "how many `instances`, instead of the template's number")
 	cmd.Flags().StringVar(&instanceType, "instance-type", "", "instance type, instead of the template's")
 	cmd.Flags().StringVar(&subnetPool, "subnet-pool", "", "subnet pool, instead of the template's")
 	cmd.Flags().StringVar(&maxSurge, "max-surge", "", "count or share of the size that may be beyond it, instead of the template's")
 	cmd.Flags().StringVar(&vars, "vars", "", "vars, as a JSON object")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the group is at size")
-	ifETag := etagFlag(cmd)
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
-		switch {
-		case template == "":
+		if template == "" {
 			return usagef("--template: is empty: want the template of the group's instances")
-		case size < 0:
-			return badSize(strconv.Itoa(int(size)))
 		}
-		change := admin.Change{Key: args[0], Size: &size, Template: &template, IfETag: ifETag()}
+		change := admin.Change{Key: args[0], Template: &template, Create: true}
+		if cmd.Flags().Changed("size") {
+			n, err := parseSize(size)
+			if err != nil {
+				return err
+			}
+			change.Size = &n
+		}
 		if cmd.Flags().Changed("instance-type") {
 			change.InstanceType = &instanceType
 		}
@@ -80,7 +99,7 @@ func (a *app) groupCreate() *cobra.Command {
 				return usagef("--vars: %.80q is not a JSON object: %w", vars, err)
 			}
 		}
-		return a.upsert(cmd, change, wait)
+		return a.upsert(cmd, change, wait, false)
 	})
 }
 
@@ -97,8 +116,9 @@ func etagFlag(cmd *cobra.Command) func() *string {
 }
 
 // upsert changes a group in the shards that the flags say, and waits for it in
-// all of them if asked to.
-func (a *app) upsert(cmd *cobra.Command, change admin.Change, wait bool) error {
+// all of them if asked to. Before all instances of one that exists go, it asks, but for
+// yes.
+func (a *app) upsert(cmd *cobra.Command, change admin.Change, wait, yes bool) error {
 	client, shards, err := a.ask(a.target.write)
 	if err != nil {
 		return err
@@ -109,6 +129,11 @@ func (a *app) upsert(cmd *cobra.Command, change admin.Change, wait bool) error {
 		return usagef("--if-etag: %.80q is of a group of one shard: say --shard NAME", *etag)
 	case len(change.Remove) > 0: // a shard that never had one takes it for gone, and has its oldest leave
 		return usagef("--remove: %.80q is an instance of one shard: say --shard NAME", change.Remove[0])
+	}
+	if !change.Create && change.Size != nil && *change.Size == 0 {
+		if err := a.confirmGroup(cmd, yes, client, shards, change.Key, false); err != nil {
+			return err
+		}
 	}
 	groups, err := client.UpsertGroup(cmd.Context(), shards, change)
 	for _, g := range groups {
