@@ -154,7 +154,7 @@ func spotNotice(w *world) {
 	if fresh := w.connected("spot", 1, time.Minute)[0]; fresh.ID == old.ID {
 		w.t.Errorf("%s is still there", old.ID)
 	}
-	w.admin("group", "scale", "spot", "0", "--shard", shard)
+	w.admin("group", "scale", "spot", "0", "--yes", "--shard", shard)
 	w.connected("spot", 0, time.Minute)
 }
 

@@ -135,7 +135,7 @@ func brokenConfig(s *stack) {
 func badSizes(s *stack) {
 	for _, c := range []struct {
 		size, want string
-	}{{"-1", "-1"}, {"1000000000", "size"}, {"two", "two"}} {
+	}{{"-1", "-1"}, {"1000000000", "size"}, {"two", "two"}, {"+1", "+1"}} {
 		out, errOut, code := s.try("group", "scale", "--shard", "dev-1", "web", c.size)
 		if code == 0 || !strings.Contains(errOut, c.want) {
 			s.t.Errorf("scale to %s: exit %d, %s%s", c.size, code, out, errOut)

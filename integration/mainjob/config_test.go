@@ -50,19 +50,19 @@ func (s *stack) reconfigure(shard string, pairs ...string) {
 	s.write(shard, s.with(shard, pairs...))
 	s.t.Cleanup(func() {
 		s.write(shard, old)
-		s.refresh(shard)
+		s.refresh(shard, "--yes")
 	})
 	s.refresh(shard)
 }
 
 // refresh has a shard read its config, which must be valid, and returns what
 // the shard did with it.
-func (s *stack) refresh(shard string) string {
+func (s *stack) refresh(shard string, more ...string) string {
 	s.t.Helper()
 	var all []struct {
 		Outcome string `json:"outcome"`
 	}
-	out := s.admin("config", "refresh", "--shard", shard, "-o", "json")
+	out := s.admin(append([]string{"config", "refresh", "--shard", shard, "-o", "json"}, more...)...)
 	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 {
 		s.t.Fatalf("refresh: %v: %s", err, out)
 	}
@@ -151,7 +151,21 @@ func removesGroup(s *stack) {
 		return len(all) == 3, strings.Join(all, " ")
 	})
 	s.write("dev-1", old)
-	s.refresh("dev-1")
+	all := s.running("dev-1")
+	_, errOut, code := s.try("config", "refresh", "--shard", "dev-1")
+	if code != 2 || !strings.Contains(errOut, "default/extra") || !strings.Contains(errOut, "--yes") {
+		s.t.Errorf("a refresh that takes a group away: exit %d, %s", code, errOut)
+	}
+	s.dev("kill", "dev-1") // nor does a restart take it away
+	s.dev("start", "dev-1")
+	s.eventually(30*time.Second, "the next leader says what it waits for", func() (bool, string) {
+		out, errOut, _ := s.try("config", "status", "--shard", "dev-1", "-o", "json")
+		return strings.Contains(out, `"group": "extra"`), out + errOut
+	})
+	if now := s.running("dev-1"); strings.Join(now, " ") != strings.Join(all, " ") {
+		s.t.Errorf("unasked the fleet went from %v to %v", all, now)
+	}
+	s.refresh("dev-1", "--accept-removal", "default/extra")
 	s.eventually(20*time.Second, "the group is gone", func() (bool, string) {
 		out := s.admin("group", "list", "--shard", "dev-1", "-o", "json")
 		return !strings.Contains(out, `"extra"`), out

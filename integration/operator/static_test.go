@@ -116,5 +116,5 @@ func (w *world) reconfigure(shard string, change func(config string) string) {
 		w.Fatalf("the config of %s stays as it is:\n%s", shard, text)
 	}
 	w.write(name, []byte(changed))
-	w.admin("config", "refresh", "--shard", shard)
+	w.admin("config", "refresh", "--yes", "--shard", shard)
 }
