@@ -42,6 +42,7 @@ type book struct {
 	wanted     map[fleet.GroupKey][]*want
 	pace       pace
 	failed     map[fleet.InstanceID]bool // on-demand instances that came to nothing
+	accepted   map[string]time.Time      // removals of groups, by their names, and when a refresh accepted them last
 }
 
 func newBook(t *Timeline) *book {
@@ -50,7 +51,7 @@ func newBook(t *Timeline) *book {
 		records: map[fleet.InstanceID]fleet.Instance{}, left: map[fleet.InstanceID]time.Time{}, gone: map[fleet.InstanceID]bool{},
 		doomed: map[fleet.InstanceID]bool{}, attempted: map[fleet.InstanceID]bool{}, keys: map[fleet.InstanceID]string{},
 		requests: map[string]fleet.InstanceID{}, epochs: map[string]uint64{}, wanted: map[fleet.GroupKey][]*want{}, promises: newPromises(),
-		pace: newPace(), failed: map[fleet.InstanceID]bool{},
+		pace: newPace(), failed: map[fleet.InstanceID]bool{}, accepted: map[string]time.Time{},
 	}
 }
 
@@ -96,6 +97,7 @@ func (b *book) wrote(key string, body []byte) {
 		}
 	case "applied":
 		if shard, err := config.ParseAccepted(body); err == nil {
+			b.judgeRemovals(b.applied, shard)
 			b.applied = shard
 			b.rewant()
 		}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -67,13 +68,32 @@ func judge(err error, attempts int) outcome {
 }
 
 func doRefresh(s *Shard, _ args) error {
-	s.refresh(patience)
+	s.refresh(patience, true)
 	return nil
 }
 
-func (s *Shard) refresh(patience time.Duration) {
+// doRefreshUnconfirmed has a config that takes groups away wait.
+func doRefreshUnconfirmed(s *Shard, _ args) error {
+	s.refresh(patience, false)
+	return nil
+}
+
+// refresh has the config read again. What it takes away is accepted by the names that
+// the refusal has, if confirmed.
+func (s *Shard) refresh(patience time.Duration, confirmed bool) {
+	var accepted []string
 	s.ask("refresh config", patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
-		_, err := c.RefreshConfig(ctx, &nstancev1.RefreshConfigRequest{})
+		_, err := c.RefreshConfig(ctx, &nstancev1.RefreshConfigRequest{AcceptRemovals: accepted})
+		for tries := 0; confirmed && tries < 3 && len(rpc.Failures(err)) > 0; tries++ {
+			accepted = nil
+			for _, f := range rpc.Failures(err) {
+				if f.Type != rpc.GroupKept {
+					accepted = append(accepted, f.Subject)
+				}
+			}
+			s.book.accepts(accepted)
+			_, err = c.RefreshConfig(ctx, &nstancev1.RefreshConfigRequest{AcceptRemovals: accepted})
+		}
 		return err
 	}, nil)
 }

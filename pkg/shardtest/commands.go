@@ -80,7 +80,11 @@ func requestCommands() []command {
 		{"config drain SPAN", doConfigDrain},
 		{"config broken", doConfigBroken},
 		{"config mended", doConfigMended},
+		{"config without GROUP", doConfigWithout},
+		{"config renames GROUP", doConfigRenames},
+		{"config whole", doConfigWhole},
 		{"refresh", doRefresh},
+		{"refresh unconfirmed", doRefreshUnconfirmed},
 
 		{"scale GROUP COUNT", doScale},
 		{"scale GROUP COUNT remove INSTANCE", doScaleRemove},

@@ -2,6 +2,8 @@ package shardtest
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +23,9 @@ type Settings struct {
 	InstanceType string
 	Var          int // a variable, which no machine is rebuilt for
 	DrainTimeout time.Duration
-	Broken       bool // the config is not valid
+	Broken       bool   // the config is not valid
+	Without      string // one of the two, which the config does not have
+	Renamed      bool   // it has that one under another name
 	Pacing
 }
 
@@ -45,12 +49,23 @@ func DefaultPacing() Pacing {
 
 // Text is the config as it is put into the store.
 func (s Settings) Text() string {
+	groups := map[string]int{"web": s.Web, "db": s.DB}
+	if size, is := groups[s.Without]; is {
+		delete(groups, s.Without)
+		if s.Renamed {
+			groups[s.Without+"2"] = size
+		}
+	}
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		lines = append(lines, fmt.Sprintf(`%q: { "template": "knd", "size": %d }`, name, groups[name]))
+	}
 	pool := "workers"
 	if s.Broken {
 		pool = "nowhere"
 	}
 	return strings.NewReplacer(
-		"WEB", fmt.Sprint(s.Web), "DB", fmt.Sprint(s.DB), "TYPE", s.InstanceType, "VAR", fmt.Sprint(s.Var),
+		"GROUPS", strings.Join(lines, ", "), "TYPE", s.InstanceType, "VAR", fmt.Sprint(s.Var),
 		"DRAIN", s.DrainTimeout.String(), "POOL", pool,
 		"SETTLE", s.Settle.String(), "BACKOFF", s.BackoffMax.String(), "MINE", s.Surge.String(), "ALL", s.ShardSurge.String(),
 	).Replace(`{
@@ -73,7 +88,7 @@ func (s Settings) Text() string {
   "tenants": { "prod": {} },
   "templates": { "knd": { "kind": "knd", "arch": "amd64", "instance_type": "TYPE", "subnet_pool": "POOL", "vars": { "n": VAR },
     "rotation": { "max_surge": "MINE" } } },
-  "groups": { "default": { "web": { "template": "knd", "size": WEB }, "db": { "template": "knd", "size": DB } } },
+  "groups": { "default": { GROUPS } },
 }`)
 }
 

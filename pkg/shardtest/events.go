@@ -210,6 +210,36 @@ func (g *generator) plagues(seed uint64, length time.Duration) {
 	g.lines = append(g.lines, own.lines...)
 }
 
+// removals draws when the config takes a group away or renames it, and who says so, in
+// a third of the seeds. These draws are apart from all others, too.
+func (g *generator) removals(seed uint64, length time.Duration) {
+	own := &generator{draw: rand.New(rand.NewPCG(seed, 0x60e5)), servers: g.servers}
+	if own.draw.IntN(3) > 0 {
+		return
+	}
+	for at := own.upTo(length / 2); at < length; at += time.Minute + own.upTo(length/2) {
+		own.at(at, "config %s %s", own.choose("without", "renames"), own.choose("web", "db"))
+		switch own.draw.IntN(4) {
+		case 0:
+			own.at(at, "refresh")
+		case 1:
+			own.at(at, "refresh unconfirmed")
+			own.at(at+own.upTo(time.Minute), "crash leader")
+		case 2:
+			own.at(at+own.upTo(time.Minute), "stop leader")
+		default:
+			own.at(at+own.upTo(time.Minute), "crash leader")
+		}
+		back := at + own.upTo(3*time.Minute)
+		own.at(back, "config whole")
+		own.at(back, "refresh")
+		for n := range g.servers {
+			own.at(back, "start %c", 'a'+n)
+		}
+	}
+	g.lines = append(g.lines, own.lines...)
+}
+
 // pacing is what bounds creates and rotations in a seed: in half of them what most
 // shards have. These draws are apart from all others, too.
 func pacing(seed uint64) Pacing {

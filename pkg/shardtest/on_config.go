@@ -28,6 +28,24 @@ func doConfigSize(s *Shard, a args) error {
 	})
 }
 
+// doConfigWithout has the config without one of its groups; the other one is back.
+func doConfigWithout(s *Shard, a args) error { return s.changeName(a.words[0], false) }
+
+// doConfigRenames has one of the groups under another name.
+func doConfigRenames(s *Shard, a args) error { return s.changeName(a.words[0], true) }
+
+func (s *Shard) changeName(group string, renamed bool) error {
+	if group != "web" && group != "db" {
+		return nothing("the config has no group %s", group)
+	}
+	return s.change(func(c *Settings) error { c.Without, c.Renamed = group, renamed; return nil })
+}
+
+// doConfigWhole has the config with both groups.
+func doConfigWhole(s *Shard, _ args) error {
+	return s.change(func(c *Settings) error { c.Without, c.Renamed = "", false; return nil })
+}
+
 func doConfigType(s *Shard, a args) error {
 	return s.change(func(c *Settings) error { c.InstanceType = a.words[0]; return nil })
 }
@@ -59,6 +77,7 @@ func doHeal(s *Shard, _ args) error {
 	time.Sleep(storeTimeout) // a request that a server dies after may be under way
 	s.revive()
 	err := s.change(func(c *Settings) error {
+		c.Without, c.Renamed = "", false
 		if c.Broken = false; c.InstanceType == rotten || c.InstanceType == unknownType {
 			c.InstanceType = "small"
 		}
@@ -68,7 +87,7 @@ func doHeal(s *Shard, _ args) error {
 		return err
 	}
 	s.operator.idle()
-	s.refresh(5 * time.Minute)
+	s.refresh(5*time.Minute, true)
 	s.operator.idle()
 	return nil
 }
