@@ -363,3 +363,45 @@ func edit(t *rapid.T, s *config.Shard, d config.Dynamic, key fleet.GroupKey) (co
 	}
 	return s.Upsert(d, key, c, config.Checks{})
 }
+
+// TestCreateLeavesWhatIsThere: a create makes a group, and only what it made itself may it
+// make again.
+func TestCreateLeavesWhatIsThere(t *testing.T) {
+	s := parse(t, scene)
+	create := config.Change{Template: ptr("knd"), Size: ptr(2), Vars: map[string]any{"a": 1, "b": map[string]any{"c": 2.5}}, Create: true}
+	d := upsert(t, s, config.Dynamic{Rev: 2}, own, create) // which repeats it
+	stored, err := config.ParseDynamic([]byte(encoded(t, d)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.Upsert(stored, own, create, config.Checks{}); err != nil || !reflect.DeepEqual(again.Groups, stored.Groups) {
+		t.Errorf("repeated on what was stored: %v, %v", again, err)
+	}
+	for name, change := range map[string]func(*config.Change){
+		"another size": func(c *config.Change) { c.Size = ptr(0) },
+		"no size":      func(c *config.Change) { c.Size = nil },
+		"other vars":   func(c *config.Change) { c.Vars = map[string]any{"a": 2} },
+		"a surge":      func(c *config.Change) { c.MaxSurge = &fleet.Surge{Count: 3} },
+	} {
+		other := create
+		change(&other)
+		if _, err := s.Upsert(d, own, other, config.Checks{}); !errors.Is(err, config.ErrExists) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	gone := d.Remove(own)
+	if _, err := s.Upsert(gone, own, create, config.Checks{}); err != nil {
+		t.Errorf("one that is being deleted is not made anew: %v", err)
+	}
+	for key, group := range s.Groups["default"] {
+		again := config.Change{Template: &group.Template, Create: true}
+		if _, err := s.Upsert(d, fleet.GroupKey{Tenant: "default", Name: key}, again, config.Checks{}); !errors.Is(err, config.ErrExists) {
+			t.Errorf("static group %s: %v", key, err)
+		}
+	}
+	var problems config.Problems
+	if _, err := s.Upsert(config.Dynamic{}, own, config.Change{Create: true}, config.Checks{}); !errors.As(err, &problems) ||
+		problems[0].Path != "template" {
+		t.Errorf("without a template: %v", err)
+	}
+}

@@ -97,3 +97,17 @@ func TestReasons(t *testing.T) {
 		}
 	}
 }
+
+func TestFailuresTravel(t *testing.T) {
+	want := []rpc.Failure{{Type: rpc.GroupRemoved, Subject: "default/web", Description: "2 instances go"}, {Type: rpc.GroupKept, Subject: "a/b", Description: "kept"}}
+	err := rpc.Status(fmt.Errorf("refresh: %w", &rpc.PreconditionError{Message: "refused", Failures: want}))
+	if status.Code(err) != codes.FailedPrecondition || !reflect.DeepEqual(rpc.Failures(err), want) {
+		t.Fatalf("%v carries %v", err, rpc.Failures(err))
+	}
+	if got := status.Convert(err).Message(); got != "refresh: refused: default/web (2 instances go); a/b (kept)" {
+		t.Errorf("message %q", got)
+	}
+	if rpc.Failures(errors.New("other")) != nil || rpc.Failures(nil) != nil {
+		t.Error("failures out of nothing")
+	}
+}

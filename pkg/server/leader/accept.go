@@ -27,21 +27,29 @@ func (r *refresher) atTakeover(ctx context.Context) error {
 	if c.recorded {
 		return nil
 	}
+	if bytes.Equal(c.body, r.config.now().body) {
+		r.config.swap(c) // with what it waits for, whatever becomes of the rest
+	}
 	permits := func(last appliedConfig) error {
-		switch {
-		case last.etag != c.seen:
+		if last.etag != c.seen {
 			return fmt.Errorf("%s has changed since the config was chosen: take over anew", r.applied.key)
-		case last.shard == nil:
-			return nil // instances of groups that c does not define are not its business
-		default:
-			return r.groups.permits(last.shard, c.shard, nil)
 		}
+		return r.unasked(last, c)
 	}
 	err := r.accept(ctx, c, permits, func(swap func()) error { swap(); return nil })
 	if errors.Is(err, errUnreadable) {
 		return nil
 	}
 	return err
+}
+
+// unasked refuses a config that takes groups with instances away from the one that was
+// accepted last. Where that is not known there is nothing to compare with.
+func (r *refresher) unasked(last appliedConfig, c Accepted) error {
+	if last.shard == nil || bytes.Equal(last.body, c.body) {
+		return nil
+	}
+	return r.groups.permits(last.shard, c.shard, nil)
 }
 
 // choose decides between config/ and the last accepted config at a takeover, which
@@ -81,7 +89,8 @@ func (r *refresher) late() error {
 	if c.recorded {
 		return nil
 	}
-	err = r.accept(r.term, c, func(appliedConfig) error { return nil }, r.betweenPasses(c.shard))
+	permits := func(last appliedConfig) error { return r.unasked(last, c) }
+	err = r.accept(r.term, c, permits, r.betweenPasses(c.shard))
 	if errors.Is(err, errUnreadable) {
 		return nil // it is tried again once they can be read
 	}

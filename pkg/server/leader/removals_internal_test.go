@@ -1,0 +1,103 @@
+package leader
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+func instance(n int, group string, phase fleet.Phase, onDemand bool) fleet.Instance {
+	return fleet.Instance{
+		ID: fleet.InstanceID(fmt.Sprintf("knd01hf7yat00e00r000000000%03d", n)), Tenant: "default", Group: group, Phase: phase, OnDemand: onDemand,
+	}
+}
+
+// TestRemovals: what a static config takes away from the one before, by the instances
+// that there are and the dynamic groups.
+func TestRemovals(t *testing.T) {
+	const web3 = `"default": { "web": { "template": "knd", "size": 3 } }`
+	size := func(n int) map[string]map[string]config.Entry {
+		return map[string]map[string]config.Entry{"default": {"web": {Size: &n}}}
+	}
+	running := []fleet.Instance{instance(1, "web", fleet.Running, false), instance(2, "web", fleet.Pending, false)}
+	for name, c := range map[string]struct {
+		from, to string
+		entries  map[string]map[string]config.Entry
+		all      []fleet.Instance
+		want     string
+	}{
+		"the same":                        {web3, web3, nil, running, ""},
+		"gone":                            {web3, ``, nil, running, "default/web removed 2"},
+		"gone, and none is there":         {web3, ``, nil, nil, ""},
+		"gone, and all leave already":     {web3, ``, nil, []fleet.Instance{instance(1, "web", fleet.Draining, false), instance(2, "web", fleet.Deleted, false)}, ""},
+		"gone, with on-demand ones alone": {strings.Replace(web3, "3", "0", 1), ``, nil, []fleet.Instance{instance(1, "web", fleet.Running, true)}, "default/web removed 1"},
+		"gone, and it has an entry":       {web3, ``, size(1), running, ""},
+		"gone, and its entry has size 0":  {web3, ``, size(0), running, ""},
+		"of size 0":                       {web3, strings.Replace(web3, "3", "0", 1), nil, running, "default/web emptied 2"},
+		"of size 0, on-demand ones stay":  {web3, strings.Replace(web3, "3", "0", 1), nil, []fleet.Instance{instance(1, "web", fleet.Running, true)}, ""},
+		"of size 0, and the entry counts": {web3, strings.Replace(web3, "3", "0", 1), size(2), running, ""},
+		"smaller":                         {web3, strings.Replace(web3, "3", "1", 1), nil, running, ""},
+		"it was none before":              {``, ``, nil, running, ""},
+		"renamed":                         {web3, strings.Replace(web3, "web", "www", 1), nil, running, "default/web removed 2"},
+	} {
+		from, to := parsed(t, "GROUPS", c.from), parsed(t, "GROUPS", c.to)
+		var have []string
+		for _, r := range removals(from, to, config.Dynamic{Groups: c.entries}, liveByGroup(c.all)) {
+			how := "removed"
+			if r.Emptied {
+				how = "emptied"
+			}
+			have = append(have, fmt.Sprintf("%s %s %d", r.Key, how, len(r.Instances)))
+		}
+		if got := strings.Join(have, ", "); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		if len(have) > 0 && !mayRemove(from, to) {
+			t.Errorf("%s: the texts alone do not show that it may", name)
+		}
+	}
+}
+
+// TestTextsShowRemovals: whatever instances there are, and whatever sizes the API set,
+// texts that may take nothing away do not.
+func TestTextsShowRemovals(t *testing.T) {
+	groups := func(r *rapid.T, which string) string {
+		var lines []string
+		for _, name := range []string{"a", "b", "c"} {
+			if size := rapid.IntRange(-1, 2).Draw(r, which+name); size >= 0 {
+				lines = append(lines, fmt.Sprintf(`%q: { "template": "knd", "size": %d }`, name, size))
+			}
+		}
+		return `"default": { ` + strings.Join(lines, ", ") + ` }`
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		from, to := parsed(t, "GROUPS", groups(r, "from ")), parsed(t, "GROUPS", groups(r, "to "))
+		entries := map[string]config.Entry{}
+		var all []fleet.Instance
+		for n, name := range []string{"a", "b", "c"} {
+			if size := rapid.IntRange(-1, 2).Draw(r, "entry "+name); size >= 0 {
+				if _, static := from.Static(fleet.GroupKey{Tenant: "default", Name: name}); static {
+					entries[name] = config.Entry{Size: &size}
+				}
+			}
+			if rapid.Bool().Draw(r, "instance of "+name) {
+				all = append(all, instance(n, name, fleet.Running, rapid.Bool().Draw(r, "on demand")))
+			}
+		}
+		found := removals(from, to, config.Dynamic{Groups: map[string]map[string]config.Entry{"default": entries}}, liveByGroup(all))
+		if len(found) > 0 && !mayRemove(from, to) {
+			r.Fatalf("%v, and the texts do not show it", found)
+		}
+		for _, x := range found {
+			if !slices.ContainsFunc(all, func(i fleet.Instance) bool { return i.ID == x.Instances[0] }) {
+				r.Fatalf("%v of instances that are not there", x)
+			}
+		}
+	})
+}
