@@ -150,6 +150,9 @@ func (e Entry) check() Problems {
 	if e.Size != nil {
 		between(&v.findings, "size", *e.Size, 0, MaxGroupSize)
 	}
+	if e.Revision > record.MaxNumber {
+		v.addf("revision", "%d: want at most %d", e.Revision, uint64(record.MaxNumber))
+	}
 	if e.DrainTimeout != nil {
 		v.duration("drain_timeout", *e.DrainTimeout, 0, maxDrainTimeout)
 	}

@@ -97,6 +97,7 @@ func FuzzParseEntries(f *testing.F) {
 		`{"epoch": 3, "rev": 12, "writer": "a", "groups": {"web": {"size": 5}}}`,
 		`{"groups": {"own": {"template": "knd", "size": 2, "vars": {"a": [1, {"b": null}]}, "leaving": ["knd01hqz3yfzzfzz8zzzzzzzzzzzz"]}}}`,
 		`{"groups": {"web": {"size": "two", "x": 1e999}, "gone": {"removed": true}, "Bad": null}, "later": {"<": 1}} // comment`,
+		`{"epoch": 1, "rev": 2, "writer": "a", "groups": {"web": {"revision": 9007199254740993}}}`,
 		`{"epoch": 1, "rev": 2, "writer": "a", "moved": true, "groups": "moved to x"}`,
 	} {
 		f.Add([]byte(text))

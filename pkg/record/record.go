@@ -10,6 +10,20 @@ import (
 	"slices"
 )
 
+// MaxNumber is the highest epoch and the highest rev of a record that can be read. A
+// higher one is damage: counting one by one never comes to it, and tools that take every
+// number for a float can't write what follows it.
+const MaxNumber = 1 << 53
+
+// CheckNumber refuses a number in a record that can only be damage. The error names field,
+// value and limit.
+func CheckNumber(field string, n uint64) error {
+	if n > MaxNumber {
+		return fmt.Errorf("%s: %d, want at most %d", field, n, uint64(MaxNumber))
+	}
+	return nil
+}
+
 // Unknown are the fields of one record that this version has no name for. The
 // zero value has none. It is never changed in place.
 type Unknown struct {

@@ -124,9 +124,22 @@ func TestWhatIsNoRecordIsRefused(t *testing.T) {
 	}
 }
 
+// TestNumbersThatCanOnlyBeDamage: the error has the field, the value and the limit.
+func TestNumbersThatCanOnlyBeDamage(t *testing.T) {
+	if err := record.CheckNumber("rev", record.MaxNumber); err != nil {
+		t.Error(err)
+	}
+	err := record.CheckNumber("rev", record.MaxNumber+1)
+	if want := "rev: 9007199254740993, want at most 9007199254740992"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"name":"a","rev":1,"place":{"zone":"z","hall":1},"plan":{"reason":"r","by":"x"},"later":{"x":[1,2]}}`))
 	f.Add([]byte(`{"Name":"a","PLACE":{"Hall":1,"rack":null},"place":{"rack":{"height":1}}}`))
+	f.Add([]byte(`{"name":"a","rev":9007199254740993}`))
+	f.Add([]byte(`{"name":"a","rev":18446744073709551616}`))
 	f.Add([]byte(`{"":1,"\u003c":2,"name\u0000":"\ud800"}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		m, unknown, err := record.Decode[machine](body)

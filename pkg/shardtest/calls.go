@@ -23,6 +23,7 @@ const (
 	done    outcome = iota
 	refused         // for certain it had no effect
 	unknown         // it may have had one, or may still have
+	missing         // refused, because there is nothing of that name: it does not come by itself
 )
 
 // ask has the operator make a call, once it has made those before. told is what
@@ -57,7 +58,9 @@ func judge(err error, attempts int) outcome {
 	switch status.Code(err) {
 	case codes.OK:
 		return done
-	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.PermissionDenied, codes.Unimplemented:
+	case codes.NotFound: // that also goes for what the attempts before may have made
+		return missing
+	case codes.InvalidArgument, codes.AlreadyExists, codes.FailedPrecondition, codes.PermissionDenied, codes.Unimplemented:
 		if attempts == 1 {
 			return refused
 		}
@@ -125,7 +128,12 @@ func (s *Shard) upsert(told string, a args, r *nstancev1.UpsertGroupRequest) {
 	s.ask(told, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
 		_, err := c.UpsertGroup(ctx, r)
 		return err
-	}, func(o outcome) { s.book.promiseSize(defaultGroup(r.GetKey()), a.count, o) })
+	}, func(o outcome) {
+		if o == missing && len(r.GetRemove()) > 0 {
+			o = refused // it may be the instance that is not there
+		}
+		s.book.promiseSize(defaultGroup(r.GetKey()), a.count, o)
+	})
 }
 
 func doUngroup(s *Shard, a args) error {
@@ -142,6 +150,7 @@ func defaultGroup(name string) fleet.GroupKey {
 
 func doCreate(s *Shard, a args) error {
 	var id string
+	s.operator.queue(func() { s.book.wantKey(a.words[1]) })
 	told := fmt.Sprintf("create an instance of %s for key %s", a.words[0], a.words[1])
 	s.ask(told, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
 		answer, err := c.CreateInstance(ctx, &nstancev1.CreateInstanceRequest{Group: a.words[0], IdempotencyKey: a.words[1]})
@@ -160,23 +169,26 @@ func doDelete(s *Shard, a args) error {
 	if err != nil {
 		return err
 	}
-	s.remove(fmt.Sprintf("delete instance %s", m.vm.ID), m.vm.ID,
+	s.remove(fmt.Sprintf("delete instance %s", m.vm.ID), "", m.vm.ID,
 		&nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_Id{Id: string(m.vm.ID)}})
 	return nil
 }
 
 func doDeleteKey(s *Shard, a args) error {
-	s.remove("delete the instance of key "+a.words[0], s.book.instanceOf(a.words[0]),
+	s.remove("delete the instance of key "+a.words[0], a.words[0], s.book.instanceOf(a.words[0]),
 		&nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: a.words[0]}})
 	return nil
 }
 
-func (s *Shard) remove(told string, id fleet.InstanceID, r *nstancev1.DeleteInstanceRequest) {
+func (s *Shard) remove(told, key string, id fleet.InstanceID, r *nstancev1.DeleteInstanceRequest) {
 	s.ask(told, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
 		_, err := c.DeleteInstance(ctx, r)
 		return err
 	}, func(o outcome) {
-		if o == done && id != "" {
+		switch {
+		case o == missing:
+			s.book.promiseAbsence(key, id)
+		case o == done && id != "":
 			s.book.promiseRemoval(id)
 		}
 	})

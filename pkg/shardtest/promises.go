@@ -19,10 +19,16 @@ type promises struct {
 	// the config's.
 	sizes     map[fleet.GroupKey]map[int]bool
 	instances map[string]fleet.InstanceID // by idempotency key
+	// Of these it was said that there is none.
+	absentIDs  map[fleet.InstanceID]bool
+	absentKeys map[string]bool // until a creation is asked for again
 }
 
 func newPromises() promises {
-	return promises{sizes: map[fleet.GroupKey]map[int]bool{}, instances: map[string]fleet.InstanceID{}}
+	return promises{
+		sizes: map[fleet.GroupKey]map[int]bool{}, instances: map[string]fleet.InstanceID{},
+		absentIDs: map[fleet.InstanceID]bool{}, absentKeys: map[string]bool{},
+	}
 }
 
 // configured stands for whatever size the config says.
@@ -44,7 +50,45 @@ func (b *book) promiseSize(key fleet.GroupKey, size int, became outcome) {
 		b.judgeStored(key, size)
 	case unknown:
 		may[size] = true
+	case missing: // no call before this one has an effect any more
+		clear(may)
+		may[configured], may[absent] = true, true
+		if e, ok := b.dynamic.Entry(key); ok && !e.Removed {
+			b.violate("group %s is said not to be there, and is stored", key)
+		}
 	case refused:
+	}
+}
+
+// promiseAbsence notes that a caller was told that there is no such instance: not of the
+// key, if that is what it named.
+func (b *book) promiseAbsence(key string, id fleet.InstanceID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if key != "" {
+		b.promises.absentKeys[key] = true
+		return
+	}
+	b.promises.absentIDs[id] = true
+	if i, ok := b.records[id]; ok && i.Phase.Active() {
+		b.violate("%s is said not to be there, and its record is %s", id, i.Phase)
+	}
+}
+
+// wantKey notes that a creation with a key is about to be asked for.
+func (b *book) wantKey(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.promises.absentKeys, key)
+}
+
+// judgeAbsence refuses a first record of what was said not to be there.
+func (b *book) judgeAbsence(i fleet.Instance) {
+	switch {
+	case b.promises.absentIDs[i.ID]:
+		b.violate("%s was said not to be there, and comes", i.ID)
+	case i.RequestKey != "" && b.promises.absentKeys[i.RequestKey]:
+		b.violate("an instance of key %s was said not to be there, and %s comes", i.RequestKey, i.ID)
 	}
 }
 

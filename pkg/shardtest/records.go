@@ -20,6 +20,8 @@ func (b *book) wroteInstance(key string, body []byte) {
 	b.judgeMove(old, i, known)
 	if known {
 		b.judgeMemory(old, i)
+	} else {
+		b.judgeAbsence(i)
 	}
 	b.judgeKey(i)
 	if i.Phase == fleet.Deleted && i.Reason == plan.ReasonCreateFailed && strings.Contains(i.Failure, provider.ErrThrottled.Error()) {

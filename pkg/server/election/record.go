@@ -90,6 +90,8 @@ func (r Record) check() error {
 		return fmt.Errorf("epoch: %d leaves no room for later ones, want at most %d", r.Epoch, uint64(lastEpoch))
 	case r.Rev == 0:
 		return errors.New("rev: 0 is not a rev, the first is 1")
+	case r.Rev > MaxEpoch:
+		return fmt.Errorf("rev: %d leaves no room for later ones, want at most %d", r.Rev, uint64(MaxEpoch))
 	case len(r.Successor) > maxHolder:
 		return fmt.Errorf("successor: %.80q is longer than %d characters", r.Successor, maxHolder)
 	}

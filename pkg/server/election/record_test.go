@@ -75,6 +75,7 @@ func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte(goodRecord))
 	f.Add([]byte(`{"holder":"a","epoch":18446744073709551615,"rev":1,"addrs":{},"lease_duration":"1h","fence_window":"1ns"}`))
 	f.Add([]byte(strings.Replace(goodRecord, `"released":true`, `"released":true,"successor":"b"`, 1)))
+	f.Add([]byte(`{"holder":"a","epoch":1,"rev":9007199254740993,"addrs":{},"lease_duration":"1h","fence_window":"1ns"}`))
 	f.Add([]byte(`null`))
 	f.Add([]byte(`{"holder":"a","Epoch":1,"rev":1,"lease_duration":"1h1","fence_window":"-1s"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -82,7 +83,7 @@ func FuzzParseRecord(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if r.Holder == "" || r.Epoch == 0 || r.Rev == 0 || r.LeaseDuration <= 0 || r.FenceWindow <= 0 {
+		if r.Holder == "" || r.Epoch == 0 || r.Rev == 0 || r.Rev > election.MaxEpoch || r.LeaseDuration <= 0 || r.FenceWindow <= 0 {
 			t.Errorf("accepted %+v", r)
 		}
 		again, err := json.Marshal(r)

@@ -106,6 +106,12 @@ func (o *onDemand) keep(ctx context.Context, i fleet.Instance) (fleet.InstanceID
 func (o *onDemand) DeleteByKey(ctx context.Context, tenant, key string) error {
 	r, err := o.records.Request(ctx, tenant, key)
 	if errors.Is(err, ledger.ErrNotFound) {
+		// A claim of this key that was given up may still land. It makes no instance:
+		// the record is written after it, by a call that still runs, and no call outlives
+		// the deadline of its caller. Only to repeat the creation makes one.
+		if err := o.cfg.Fence.Check(ctx); err != nil {
+			return kind(err)
+		}
 		return rpc.NotFound.Errorf("no instance was created with the idempotency key %s", key)
 	}
 	if err != nil {

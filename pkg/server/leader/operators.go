@@ -127,7 +127,7 @@ func (r *registry) readOperator(ctx context.Context, tenant string, id fleet.Ins
 		return operatorRecord{}, err
 	}
 	o, unknown, err := record.Decode[fleet.Operator](found.Body)
-	if err != nil || o.Check(tenant, id) != nil {
+	if err != nil || o.Check(tenant, id) != nil || record.CheckNumber("rev", o.Rev) != nil {
 		o, unknown = fleet.Operator{ID: id, Tenant: tenant}, record.Unknown{}
 	}
 	return operatorRecord{o, unknown, found.ETag}, nil
@@ -147,6 +147,9 @@ func (r *registry) RemoveOperator(ctx context.Context, tenant string, id, by fle
 	})
 	if err != nil {
 		r.roster.Doubt(tenant, id)
+		// A registration that was given up may still land after a NotFound. It gives
+		// nothing to anyone: its call was not answered with a certificate, and to repeat it
+		// succeeds with or without that record, for as long as the nonce is good.
 		if errors.Is(err, object.ErrNotFound) {
 			return fleet.Operator{}, rpc.NotFound.Errorf("no such operator %s", id)
 		}

@@ -53,19 +53,49 @@ func (o *onDemand) AcknowledgeDrained(ctx context.Context, tenant string, id fle
 	})
 }
 
+// Find returns an instance as its record says, from memory if it is there.
+func (o *onDemand) Find(ctx context.Context, tenant string, id fleet.InstanceID) (fleet.Instance, error) {
+	_, known := o.records.Get(id)
+	i, ok, err := o.records.Find(ctx, tenant, id)
+	if ok && !known {
+		o.touched(i.GroupKey(), id)
+	}
+	switch {
+	case err != nil:
+		return fleet.Instance{}, kind(err)
+	case !ok || i.Tenant != tenant:
+		return fleet.Instance{}, o.absent(ctx, id)
+	}
+	return i, nil
+}
+
+// absent is the answer for an instance that has no record, or is another tenant's. The
+// caller takes it for gone, so a leader that was deposed without knowing it must not give
+// it: the next one may have made that instance.
+//
+// No write proves it, as one does where a group is not there, because none is needed: the
+// only writes that make a record are if-absent creates, no caller is told an id before its
+// create has landed, and none that lands late is of an id that was refused. One of a leader
+// before that no key names was never acted on, and becomes a tombstone. Of any other the
+// caller knows the key at most, and a removal by key writes the record itself, so that a
+// create of it comes too late (DeleteByKey). Everything that a record which is
+// there has to remember, such as that it is to be removed, is in each of its later
+// versions, whichever of two writes of it lands.
+func (o *onDemand) absent(ctx context.Context, id fleet.InstanceID) error {
+	if err := o.cfg.Fence.Check(ctx); err != nil {
+		return kind(err)
+	}
+	return noSuchInstance(id)
+}
+
 // change changes a record of the tenant's durably and has the loop look at it.
 func (o *onDemand) change(ctx context.Context, tenant string, id fleet.InstanceID, change func(*fleet.Instance) error) error {
-	i, ok := o.records.Get(id)
-	if !ok || i.Tenant != tenant {
-		// A leader that does not know yet that it is none would miss what the next
-		// one made, and the caller would take it for gone.
-		if err := o.cfg.Fence.Check(ctx); err != nil {
-			return kind(err)
-		}
-		return noSuchInstance(id)
+	i, err := o.Find(ctx, tenant, id)
+	if err != nil {
+		return err
 	}
 	var refused error // as change said it, without what the ledger puts in front
-	_, err := o.records.Update(ctx, id, func(i *fleet.Instance) error {
+	_, err = o.records.Update(ctx, id, func(i *fleet.Instance) error {
 		refused = change(i)
 		return refused
 	})
@@ -75,7 +105,7 @@ func (o *onDemand) change(ctx context.Context, tenant string, id fleet.InstanceI
 	case refused != nil:
 		return refused
 	case errors.Is(err, ledger.ErrNotFound):
-		return noSuchInstance(id)
+		return o.absent(ctx, id)
 	}
 	o.touched(i.GroupKey(), id)
 	return kind(err)

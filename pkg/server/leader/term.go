@@ -111,7 +111,8 @@ func (t *Term) assemble() (err error) {
 	t.registry = &registry{cfg: t.cfg, writes: t.records.writes, roster: t.roster, listings: make(chan struct{}, 1)}
 	t.onDemand = &onDemand{cfg: t.cfg, config: t.config, groups: t.groups, records: t.records, touched: t.touched}
 	t.watches = operators.NewWatches(operators.WatchesConfig{
-		Shard: t.Operators(), Join: t.join, Done: t.ctx.Done(), Epoch: t.cfg.Fence.Epoch(), Now: t.cfg.Now,
+		Shard: t.Operators(), Join: t.join, Done: t.ctx.Done(), Epoch: t.cfg.Fence.Epoch(), Writer: t.cfg.Writer,
+		Now: t.cfg.Now,
 	})
 	t.problems.gone, t.problems.held, t.problems.lasting = t.groups.gone, t.loop.Held, t.lastingProblems
 	t.problems.known, t.problems.knownOf = t.loop.Lasting, t.loop.LastingOf

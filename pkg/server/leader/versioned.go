@@ -6,6 +6,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/record"
 	"github.com/nstance/nstance/pkg/server/election"
 )
 
@@ -45,10 +46,13 @@ func newVersioned(cfg Config, key string) versioned {
 }
 
 // readable refuses a header with an epoch that is later than this server's last term
-// and that none can rise above.
+// and that none can rise above, or with a rev that can only be damage.
 func readable(key string, h config.Header, term uint64) error {
 	if h.Epoch > max(term, election.MaxEpoch) {
 		return fmt.Errorf("%s: epoch: %d, want at most %d", key, h.Epoch, max(term, election.MaxEpoch))
+	}
+	if err := record.CheckNumber("rev", h.Rev); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
 	}
 	return nil
 }

@@ -62,6 +62,56 @@ func TestLoadFailsWithoutTheGroups(t *testing.T) {
 	}
 }
 
+// TestRevThatCanOnlyBeDamage: a record whose rev can't be counted on is named, and the
+// instance stays as it was known; once it is mended it can be written. The last rev that is
+// read can be written, too.
+func TestRevThatCanOnlyBeDamage(t *testing.T) {
+	l, _, store := bare(t)
+	w := l.Lead(term{epoch: 1})
+	create(t, w, 1)
+	of := func(rev string) string {
+		return `{"id":"` + string(newID(1)) + `","tenant":"default","group":"web","phase":"pending","epoch":1,"rev":` + rev + `}`
+	}
+	for _, rev := range []string{"9007199254740993", "18446744073709551615"} {
+		put(t, store, key(1), of(rev))
+		if _, _, err := l.Relist(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m := l.Malformed()
+		if len(m) != 1 || m[0].Key != key(1) || !strings.Contains(m[0].Err.Error(), "rev: "+rev+", want at most 9007199254740992") {
+			t.Errorf("malformed: %v", m)
+		}
+		if i, ok := l.Get(newID(1)); !ok || i.Rev != 1 {
+			t.Errorf("the instance is %+v", i)
+		}
+	}
+	put(t, store, key(1), of("9007199254740992"))
+	if _, _, err := l.Relist(t.Context()); err != nil || len(l.Malformed()) > 0 {
+		t.Fatalf("%v; malformed %v", err, l.Malformed())
+	}
+	update(t, w, 1, fleet.Running)
+}
+
+// TestFindReadsWhatAListingLacked: a record that memory lacks is looked for by its key.
+func TestFindReadsWhatAListingLacked(t *testing.T) {
+	l, _, store := bare(t)
+	load(t, l)
+	find := func(want bool) {
+		t.Helper()
+		i, ok, err := l.Find(t.Context(), "default", newID(1))
+		if _, known := l.Get(newID(1)); err != nil || ok != want || known != want || ok && i.ID != newID(1) {
+			t.Errorf("found %+v, %v, %v; known %v", i, ok, err, known)
+		}
+	}
+	find(false)
+	put(t, store, key(1), `{"id":"`+string(newID(1))+`","tenant":"default","group":"web","phase":"running","epoch":1,"rev":5}`)
+	find(true)
+	put(t, store, key(2), `{"id":"`+string(newID(2))+`","tenant":"default","group":"web","phase":"running","epoch":1,"rev":0}`)
+	if _, ok, err := l.Find(t.Context(), "default", newID(2)); ok || err == nil || !strings.Contains(err.Error(), "rev: 0") {
+		t.Errorf("one that can't be read: %v, %v", ok, err)
+	}
+}
+
 func TestVanishedCountsOnlyLivingRecords(t *testing.T) {
 	l, _, store := bare(t)
 	w := l.Lead(term{epoch: 1})

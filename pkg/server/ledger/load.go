@@ -11,6 +11,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/record"
 )
 
 // Stats tell what a Load did.
@@ -70,6 +71,31 @@ func (l *Ledger) Fetch(ctx context.Context, tenant string, id fleet.InstanceID) 
 		return fleet.Instance{}, fmt.Errorf("fetch instance %s: %w", id, err)
 	}
 	return e.instance, nil
+}
+
+// Find returns one record. One that memory lacks is read by its key, and is in memory
+// from then on: a listing may have lacked it. Not ok means that the store has none; a
+// record that is there and can't be read is an error.
+func (l *Ledger) Find(ctx context.Context, tenant string, id fleet.InstanceID) (i fleet.Instance, ok bool, err error) {
+	if i, ok = l.Get(id); ok {
+		return i, true, nil
+	}
+	unlock, err := l.locks.lock(ctx, id)
+	if err != nil {
+		return fleet.Instance{}, false, err
+	}
+	defer unlock()
+	if i, ok = l.Get(id); ok {
+		return i, true, nil
+	}
+	if gone, err := l.reload(ctx, tenant, id); err != nil || gone {
+		return fleet.Instance{}, false, err
+	}
+	if i, ok = l.Get(id); !ok {
+		m, _ := l.malformedAt(l.key(tenant, id))
+		return fleet.Instance{}, false, fmt.Errorf("the record of instance %s can't be read: %w", id, m.Err)
+	}
+	return i, true, nil
 }
 
 // comparison is what one pass over the listing found.
@@ -260,10 +286,14 @@ func (l *Ledger) reload(ctx context.Context, tenant string, id fleet.InstanceID)
 	return false, nil
 }
 
-// read is decode for what another process may have written.
+// read is decode for what another process may have written. The rev is bounded here and
+// not in decode, so that a record which can be read can always be written, too.
 func (l *Ledger) read(body []byte, tenant string, id fleet.InstanceID) (entry, error) {
 	e, err := decode(body, tenant, id)
 	if err != nil {
+		return entry{}, err
+	}
+	if err := record.CheckNumber("rev", e.instance.Rev); err != nil {
 		return entry{}, err
 	}
 	return e, l.inReach(e.instance.Epoch)

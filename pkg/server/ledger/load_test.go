@@ -216,6 +216,8 @@ func FuzzRecord(f *testing.F) {
 	f.Add("default."+i.ID.StorageKey()+".json",
 		`{"id":"`+string(i.ID)+`","tenant":"default","group":"web","phase":"pending","epoch":1,"rev":1}`)
 	f.Add("default."+i.ID.StorageKey()+".json", `{"id":null,"drain":{"delete_at":"x"}}`)
+	f.Add("default."+i.ID.StorageKey()+".json",
+		`{"id":"`+string(i.ID)+`","tenant":"default","group":"web","phase":"pending","epoch":1,"rev":9007199254740993}`)
 	f.Add("..json", "[]")
 	f.Add("default..json", "\x00")
 	f.Fuzz(func(t *testing.T, name, body string) {

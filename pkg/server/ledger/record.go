@@ -98,7 +98,7 @@ func readEpoch(body []byte) uint64 {
 
 // maxEpoch is as high as a term rises at once. A higher number is damage, unless
 // the terms of this shard have come to it one by one.
-const maxEpoch = 1 << 53
+const maxEpoch = record.MaxNumber
 
 // readAgain has the next Load read the objects again that were out of reach: they
 // may be of terms before the one that begins.

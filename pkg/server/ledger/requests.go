@@ -86,7 +86,21 @@ func (l *Ledger) request(ctx context.Context, tenant, key string) (storedRequest
 		return storedRequest{}, err
 	}
 	r, unknown, err := decodeRequest(o.Body, tenant, key)
+	if err == nil {
+		err = l.checkNumbers(r)
+	}
 	return storedRequest{Request: r, unknown: unknown, etag: o.ETag, written: o.ModTime}, err
+}
+
+// checkNumbers refuses those that can only be damage.
+func (l *Ledger) checkNumbers(r Request) error {
+	if err := record.CheckNumber("rev", r.Rev); err != nil {
+		return fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	if err := l.inReach(r.Epoch); err != nil {
+		return fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	return nil
 }
 
 // decodeRequest reads a request and checks that it is the one its key speaks of.

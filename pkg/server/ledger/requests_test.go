@@ -11,6 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
 	"github.com/nstance/nstance/pkg/object/objecttest"
+	"github.com/nstance/nstance/pkg/record"
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
@@ -170,6 +171,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add(requestText(1))
 	f.Add(`{"tenant":"default","key":"k","id":null,"overrides":{"vars":{"a":[1e999]}}}`)
 	f.Add(`{"tenant":"default","key":"k","rev":18446744073709551616}`)
+	f.Add(strings.Replace(requestText(1), `"rev":1`, `"rev":9007199254740993`, 1))
 	f.Add("[]")
 	f.Add("\x00")
 	f.Fuzz(func(t *testing.T, body string) {
@@ -185,7 +187,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		_, err = fleet.ParseID(string(r.ID))
-		if err != nil || r.Tenant != "default" || r.Key != "k" || fleet.CheckName(r.Group) != nil || r.Rev == 0 {
+		if err != nil || r.Tenant != "default" || r.Key != "k" || fleet.CheckName(r.Group) != nil || r.Rev == 0 || r.Rev > record.MaxNumber {
 			t.Fatalf("%+v", r)
 		}
 	})

@@ -72,6 +72,20 @@ func (s desired) Group(key fleet.GroupKey) (g fleet.Group, ok bool) {
 	return g, ok
 }
 
+// single is the shard's instances, one by one.
+type single struct {
+	*shard
+	operators.OnDemand // what these tests do not ask for
+}
+
+func (s single) Find(_ context.Context, tenant string, id fleet.InstanceID) (fleet.Instance, error) {
+	i, ok := s.Get(id)
+	if !ok || i.Tenant != tenant {
+		return fleet.Instance{}, rpc.NotFound.Errorf("no such instance %s", id)
+	}
+	return i, nil
+}
+
 func (s *shard) OfGroup(fleet.GroupKey) (p fleet.Problem, atSize bool) {
 	s.locked(func() { p = s.trouble })
 	return p, false
@@ -150,10 +164,10 @@ func newFixture(t *testing.T) *fixture {
 	}
 	f := &fixture{shard: s, t: t, end: end, cut: make(chan struct{})}
 	parts := operators.Shard{
-		Groups: desired{shard: s}, Instances: s, Health: s.Health, Problems: s, Capacity: s.capacityOf, CreatesFailing: s.createsFailing,
+		Groups: desired{shard: s}, Instances: s, OnDemand: single{shard: s}, Health: s.Health, Problems: s, Capacity: s.capacityOf, CreatesFailing: s.createsFailing,
 		Provider: config.Provider{Kind: "aws", Region: "eu-central-1", Zone: "eu-central-1a"},
 	}
-	f.watches = operators.NewWatches(operators.WatchesConfig{Shard: parts, Done: ctx.Done(), Epoch: epoch, Now: time.Now, Join: f.join})
+	f.watches = operators.NewWatches(operators.WatchesConfig{Shard: parts, Done: ctx.Done(), Epoch: epoch, Writer: "a.run1", Now: time.Now, Join: f.join})
 	parts.Watches = f.watches
 	led := func() error {
 		s.mu.Lock()

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -63,9 +62,9 @@ func (s *Service) GetInstanceStatus(
 	if err != nil {
 		return nil, err
 	}
-	i, ok := shard.Instances.Get(id)
-	if !ok || i.Tenant != tenant {
-		return nil, rpc.NotFound.Errorf("no such instance %s", id)
+	i, err := shard.OnDemand.Find(ctx, tenant, id)
+	if err != nil {
+		return nil, err
 	}
 	return &nstancev1.GetInstanceStatusResponse{Instance: statusOf(shard, i)}, nil
 }

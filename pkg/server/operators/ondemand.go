@@ -24,6 +24,9 @@ type OnDemand interface {
 	// already, as it is now: one in phase deleted when it is gone. A key whose
 	// instance failed, which is that no machine was made for it, names a new one.
 	CreateInstance(ctx context.Context, n NewInstance) (fleet.Instance, error)
+	// Find returns an instance as it is now, whatever made it. That there is none is
+	// read by its key, and good to act on.
+	Find(ctx context.Context, tenant string, id fleet.InstanceID) (fleet.Instance, error)
 	// DeleteInstance asks that an on-demand instance goes, or that a managed one is
 	// replaced.
 	DeleteInstance(ctx context.Context, tenant string, id fleet.InstanceID) error

@@ -5,7 +5,9 @@ import "testing"
 // FuzzResumeToken: a token that is taken is one that a server writes.
 func FuzzResumeToken(f *testing.F) {
 	for _, seed := range []string{
-		"", "7.all.12", "7.leaving.0", "18446744073709551615.all.18446744073709551615", "7.all", "07.all.1", "7.all.+1", "..", "7.x.1",
+		"", "7.all.12.0123456789abcdef", "7.leaving.0.0123456789abcdef", "18446744073709551615.all.18446744073709551615.ffffffffffffffff",
+		"7.all", "7.all.12", "07.all.1.0123456789abcdef", "7.all.+1.0123456789abcdef", "...", "7.x.1.0123456789abcdef",
+		"7.all.1.0123456789ABCDEF", "7.all.1.0123456789abcd", "7.all.1.0123456789abcdefg",
 	} {
 		f.Add(seed)
 	}

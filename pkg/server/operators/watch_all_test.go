@@ -125,8 +125,11 @@ func TestWholeAgain(t *testing.T) {
 		if elsewhere == place {
 			t.Fatalf("the place %q does not name the term", place)
 		}
+		otherwise := place[:strings.LastIndex(place, ".")+1] + "0123456789abcdef"
 		whole := []string{"1 running", "2 draining", "end"}
-		for name, token := range map[string]string{"none": "", "within a snapshot": within, "of another term": elsewhere} {
+		for name, token := range map[string]string{
+			"none": "", "within a snapshot": within, "of another term": elsewhere, "of another writer": otherwise,
+		} {
 			t.Log(name)
 			w := f.resumeInstances("default", all(token))
 			time.Sleep(time.Second)
@@ -148,12 +151,17 @@ func TestWholeAgain(t *testing.T) {
 func TestNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		for _, token := range []string{"7", "7.all", "7.all.1.2", "7.some.1", "07.all.1", "7.all.+1", " 7.all.1", "7.all.-1", "\xff"} {
+		for _, token := range []string{
+			"7", "7.all", "7.all.1", "7.all.1.2", "7.some.1.0123456789abcdef", "07.all.1.0123456789abcdef", "7.all.+1.0123456789abcdef",
+			" 7.all.1.0123456789abcdef", "7.all.-1.0123456789abcdef", "7.all.1.0123456789abcdef.", "\xff",
+		} {
 			w := f.resumeInstances("default", all(token))
 			soon(t, w.done, "the end of the watch")
 			var wrong *rpc.ViolationsError
 			if !errors.As(w.err, &wrong) || len(wrong.Violations) != 1 || wrong.Violations[0].Field != "resume_token" {
 				t.Errorf("%q: %v", token, w.err)
+			} else if want := "invalid resume_token: pass one from a watch event unchanged"; wrong.Message != want {
+				t.Errorf("%q: %q, want %q", token, wrong.Message, want)
 			}
 		}
 	})

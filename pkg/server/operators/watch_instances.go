@@ -30,7 +30,7 @@ func (s *Service) WatchInstances(
 		return err
 	}
 	return s.watch(stream, func(w *Watches, tenant string, end ends) error {
-		hub, here := w.leaving, resumeToken{epoch: w.cfg.Epoch, all: req.GetAll()}
+		hub, here := w.leaving, resumeToken{epoch: w.cfg.Epoch, writer: writerMark(w.cfg.Writer), all: req.GetAll()}
 		if here.all {
 			hub = w.every
 		}

@@ -30,9 +30,11 @@ type WatchesConfig struct {
 	Join func(ctx context.Context, caller pki.Caller) (cut <-chan struct{}, leave func(), err error)
 	// Done is closed when the term ends.
 	Done <-chan struct{}
-	// Epoch is the term's; resume tokens of another are good for nothing.
-	Epoch uint64
-	Now   func() time.Time
+	// Epoch and Writer are the term's; resume tokens of another are good for nothing.
+	// Writer is unique per process start.
+	Epoch  uint64
+	Writer string
+	Now    func() time.Time
 }
 
 // Watches are what the watch streams of one term follow. Safe for concurrent

@@ -42,6 +42,9 @@ func (r *Roster) readNow(ctx context.Context, who name) error {
 	if err == nil {
 		err = o.Check(who.tenant, who.id)
 	}
+	if err == nil {
+		err = record.CheckNumber("rev", o.Rev)
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("read operator record %s: %w", key, err)
