@@ -30,7 +30,8 @@ func TestAnEarlierBucketIsBelieved(t *testing.T) {
 				client.WatchAllInstances: func() {
 					is := &nstancev1.InstanceStatus{Id: "i", Group: "web", Phase: running}
 					m.hear(0, client.Event{Kind: client.Changed, Of: client.WatchAllInstances, Key: "i", Instance: is})
-					m.hear(0, client.Event{Kind: client.Synced, Of: client.WatchAllInstances, Resumed: resumed && m.streams[client.WatchAllInstances].whole})
+					goesOn := resumed && m.streams[client.WatchAllInstances].whole
+					m.hear(0, client.Event{Kind: client.Synced, Of: client.WatchAllInstances, Resumed: goesOn})
 				},
 			}
 			for _, of := range order {

@@ -167,7 +167,9 @@ func newFixture(t *testing.T) *fixture {
 		Groups: desired{shard: s}, Instances: s, OnDemand: single{shard: s}, Health: s.Health, Problems: s, Capacity: s.capacityOf, CreatesFailing: s.createsFailing,
 		Provider: config.Provider{Kind: "aws", Region: "eu-central-1", Zone: "eu-central-1a"},
 	}
-	f.watches = operators.NewWatches(operators.WatchesConfig{Shard: parts, Done: ctx.Done(), Epoch: epoch, Writer: "a.run1", Now: time.Now, Join: f.join})
+	f.watches = operators.NewWatches(operators.WatchesConfig{
+		Shard: parts, Done: ctx.Done(), Epoch: epoch, Writer: "a.run1", Now: time.Now, Join: f.join,
+	})
 	parts.Watches = f.watches
 	led := func() error {
 		s.mu.Lock()
