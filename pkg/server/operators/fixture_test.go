@@ -164,7 +164,8 @@ func newFixture(t *testing.T) *fixture {
 	}
 	f := &fixture{shard: s, t: t, end: end, cut: make(chan struct{})}
 	parts := operators.Shard{
-		Groups: desired{shard: s}, Instances: s, OnDemand: single{shard: s}, Health: s.Health, Problems: s, Capacity: s.capacityOf, CreatesFailing: s.createsFailing,
+		Groups: desired{shard: s}, Instances: s, OnDemand: single{shard: s},
+		Health: s.Health, Problems: s, Capacity: s.capacityOf, CreatesFailing: s.createsFailing,
 		Provider: config.Provider{Kind: "aws", Region: "eu-central-1", Zone: "eu-central-1a"},
 	}
 	f.watches = operators.NewWatches(operators.WatchesConfig{
