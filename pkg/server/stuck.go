@@ -42,6 +42,11 @@ func (s *Server) tell(p election.Plight) {
 		return
 	}
 	text := stuckText(p, time.Duration(s.latest.Load().Server.LeaderElection.GiveUp))
+	if p.Denied {
+		s.ready.Note(deniedText)
+		s.cfg.Logger.Error("can't lead", slog.String("reason", deniedText), slog.String("shard", s.cfg.Shard))
+		return
+	}
 	if p.To != "" {
 		s.stuck.Store("")
 		s.ready.Note(fmt.Sprintf("%s (%s)", text, s.cfg.Now().UTC().Format(time.RFC3339)))
@@ -56,6 +61,10 @@ func (s *Server) tell(p election.Plight) {
 	}
 	s.cfg.Logger.Warn("problem", slog.String("reason", leader.ReasonStuck), slog.String("problem", text))
 }
+
+// deniedText is what is shown when the election record can't be made.
+const deniedText = "no server can lead: object storage refuses to make the election record, and a read finds none " +
+	"(a delete marker that refuses if-absent?)"
 
 // stuckText says what is wrong, and what this server does about it.
 func stuckText(p election.Plight, after time.Duration) string {

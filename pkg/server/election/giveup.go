@@ -81,11 +81,21 @@ type Plight struct {
 	Asked bool   // others were asked whether they could act
 	Rests bool   // it gave up too recently to do it again
 	To    string // the holder that the lead was given up to; empty: it was not
+
+	// Denied: this server does not lead, as the store refuses to make the election
+	// record, and finds none. Nobody leads until the store lets go of what it keeps.
+	Denied bool
 }
+
+// deniedOften is how many refusals in a row are no coincidence: between one refusal and
+// its read another server may have removed the record.
+const deniedOften = 3
 
 // plight is what the machine would tell of itself.
 func (m *machine) plight(now instant) Plight {
 	switch {
+	case m.denied >= deniedOften:
+		return Plight{Denied: true}
 	case m.gaveUpTo.To != "":
 		return m.gaveUpTo
 	case m.phase != leading || m.timing.GiveUp <= 0 || m.lack.For < m.timing.GiveUp:

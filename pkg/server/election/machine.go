@@ -122,6 +122,8 @@ type machine struct {
 	lack      Lack
 	giveUp    giveUp
 	successor string // whom the release is for; empty: for anybody
+	denied    int    // in a row: making the record was refused, and a read found none
+	refused   bool   // the last write was answered with a conflict
 	gaveUpTo  Plight // why this server does not lead, if it gave up the last term
 	proved    bool   // this server has been asked whether it could act
 	provedAt  instant
@@ -325,7 +327,7 @@ func (m *machine) putDone(now instant, id uint64, etag object.ETag, err error) {
 	case err == nil:
 		m.landed(now, m.attempts[len(m.attempts)-1], etag)
 	case errors.Is(err, object.ErrConflict):
-		m.readBack = true
+		m.readBack, m.refused = true, true
 	default:
 		m.failed = true
 		m.readBack = m.phase == taking

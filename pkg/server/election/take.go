@@ -77,7 +77,12 @@ func (m *machine) recordOf(a attempt) Record {
 
 // takeFound is what a read found while a take was in doubt.
 func (m *machine) takeFound(now instant, r Record, etag object.ETag, err error) {
-	m.readBack = false
+	if m.refused && !m.take.replaces && errors.Is(err, object.ErrNotFound) {
+		m.denied++
+	} else {
+		m.denied = 0
+	}
+	m.readBack, m.refused = false, false
 	if err == nil && r.Holder == m.holder && r.Epoch == m.take.epoch {
 		if a, ok := m.attemptOf(r.Rev); ok {
 			m.taken(now, a, etag)
@@ -114,7 +119,7 @@ func (m *machine) attemptOf(rev uint64) (attempt, bool) {
 // taken begins the wait. It counts from now, when the write is known to have
 // landed: the predecessor may have renewed until the moment before it did.
 func (m *machine) taken(now instant, a attempt, etag object.ETag) {
-	m.phase, m.takenAt = waiting, now
+	m.phase, m.takenAt, m.denied = waiting, now, 0
 	m.demanded = false
 	m.landed(now, a, etag)
 }
