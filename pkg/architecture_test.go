@@ -80,6 +80,8 @@ func rooms() map[string][]string {
 			"pkg/server/registration", "pkg/server/renewal", "pkg/server/roster", proto,
 		},
 
+		"pkg/object/objecttest/quirks": {},
+
 		"pkg/object/bucket": {"pkg/object", "pkg/object/dir", "pkg/object/s3"},
 
 		"pkg/shardtest": {

@@ -1,0 +1,51 @@
+package s3_test
+
+import (
+	"context"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	dev "github.com/nstance/nstance/pkg/dev/s3"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/objecttest/quirks"
+	"github.com/nstance/nstance/pkg/object/s3"
+)
+
+// TestQuirks holds what becomes of each quirk: named at the start, or survived. The table
+// of docs/storage.md has the same rows, with the same words.
+func TestQuirks(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/storage.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range quirks.Modes() {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			row := ""
+			for line := range strings.Lines(string(page)) {
+				if strings.HasPrefix(line, "| "+mode+" |") {
+					row = line
+				}
+			}
+			inner, err := dev.New(dev.Config{Root: t.TempDir(), Bucket: "bucket"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			front := httptest.NewServer(quirks.New(mode, inner))
+			t.Cleanup(func() { front.Close(); inner.Close() })
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			err = object.Probe(ctx, open(t, s3.Config{Bucket: "bucket", Endpoint: front.URL}), "run")
+			want := object.Reason(err)
+			if err == nil {
+				want = "works"
+			}
+			if want == "" || !strings.Contains(row, want) {
+				t.Errorf("probe: %v; the row %q does not say %q", err, row, want)
+			}
+		})
+	}
+}
