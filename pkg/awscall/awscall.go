@@ -43,22 +43,24 @@ func New(s awsclient.Session, of awsclient.Service) *Client {
 		awsclient.LoadBalancing: "elasticloadbalancing", awsclient.AutoScaling: "autoscaling",
 		awsclient.SecretsManager: "secretsmanager", awsclient.ParameterStore: "ssm",
 	}[of]
-	url := "https://" + service + "." + s.Region + "." + domain(s.Region)
+	url := "https://" + service + "." + s.Region + "." + domain(s)
 	if other := s.Endpoint(of); other != nil {
 		url = strings.TrimSuffix(*other, "/")
 	}
 	return &Client{session: s, service: service, url: url + "/", signer: v4.NewSigner()}
 }
 
-// domain is where a region's services are. Other partitions than these want endpoints.
-func domain(region string) string {
+// domain is where a region's services are. A region of no partition that is known wants
+// endpoints.
+func domain(s awsclient.Session) string {
+	p, ok := awsclient.PartitionOf(s.Region)
 	switch {
-	case strings.HasPrefix(region, "cn-"):
-		return "amazonaws.com.cn"
-	case strings.HasPrefix(region, "eusc-"):
-		return "amazonaws.eu"
-	default:
+	case !ok:
 		return "amazonaws.com"
+	case s.DualStack:
+		return p.DualStack
+	default:
+		return p.Suffix
 	}
 }
 

@@ -101,7 +101,7 @@ func TestRequests(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	for region, want := range map[string]string{
 		"cn-north-1": "https://ssm.cn-north-1.amazonaws.com.cn/", "us-gov-west-1": "https://ssm.us-gov-west-1.amazonaws.com/",
-		"eusc-de-east-1": "https://ssm.eusc-de-east-1.amazonaws.eu/",
+		"eusc-de-east-1": "https://ssm.eusc-de-east-1.amazonaws.eu/", "us-iso-east-1": "https://ssm.us-iso-east-1.c2s.ic.gov/",
 	} {
 		s := &service{replies: []reply{{200, `{}`}}}
 		c := in(region, keys{}, s)

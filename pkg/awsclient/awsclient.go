@@ -48,6 +48,7 @@ type Session struct {
 	Region      string
 	Credentials sdk.CredentialsProvider
 	HTTPClient  HTTPClient
+	DualStack   bool // hosts that have addresses of IPv6 too
 }
 
 // Open finds out the region, and where credentials come from. It asks the machine for
@@ -61,7 +62,11 @@ func (c Config) Open(ctx context.Context) (Session, error) {
 	if err != nil {
 		return Session{}, err
 	}
-	return Session{Region: region, Credentials: keys, HTTPClient: newTransport(c.HTTPClient)}, nil
+	dual, _, err := DualStack(os.Getenv)
+	if err != nil {
+		return Session{}, err
+	}
+	return Session{Region: region, Credentials: keys, HTTPClient: newTransport(c.HTTPClient), DualStack: dual}, nil
 }
 
 // Endpoint returns the URL of a service that the environment names, nil if it is the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/encrypt"
 	"github.com/minio/minio-go/v7/pkg/s3utils"
+
+	"github.com/nstance/nstance/pkg/awsclient"
 )
 
 // DefaultRequestTimeout bounds one request when Config says nothing.
@@ -47,6 +50,12 @@ type Config struct {
 	// PathStyle puts the bucket in the URL's path. Without it the bucket is put in
 	// the host name where the endpoint is AWS or Google, and in the path elsewhere.
 	PathStyle bool
+	// HostStyle puts the bucket in the host name wherever the endpoint is.
+	HostStyle bool
+	// SingleStack has AWS be called by hosts that have addresses of IPv4 alone. DualStack
+	// asks for those that have both, where that is not the default: in the partitions
+	// other than those of amazonaws.com.
+	SingleStack, DualStack bool
 
 	// Credentials. Both keys empty means the shared credentials file, then what the rest
 	// of AWS is called with: container, or instance role; or, before the latter, a web
@@ -106,7 +115,13 @@ func FromEnv(bucket string, getenv func(string) string) (Config, error) {
 		if cfg.PathStyle, err = strconv.ParseBool(v); err != nil {
 			return Config{}, fmt.Errorf("read S3 settings: AWS_S3_USE_PATH_STYLE is %q, must be true or false", v)
 		}
+		cfg.HostStyle = !cfg.PathStyle
 	}
+	dual, set, err := awsclient.DualStack(getenv)
+	if err != nil {
+		return Config{}, fmt.Errorf("read S3 settings: %w", err)
+	}
+	cfg.DualStack, cfg.SingleStack = dual, set && !dual
 	return cfg, nil
 }
 
@@ -119,8 +134,16 @@ func (c Config) Validate() error {
 	if c.Endpoint == "" && c.Region == "" {
 		errs = append(errs, errors.New("region is empty: AWS needs one (AWS_REGION), or set an endpoint (AWS_ENDPOINT_URL)"))
 	}
-	if _, err := parseEndpoint(c.Endpoint); err != nil {
+	u, err := parseEndpoint(c.Endpoint)
+	if err != nil {
 		errs = append(errs, err)
+	} else if _, numeric := netip.ParseAddr(u.Hostname()); c.HostStyle && numeric == nil {
+		errs = append(errs, fmt.Errorf("path style is false (AWS_S3_USE_PATH_STYLE), and the endpoint %q is an address: "+
+			"a bucket can be put before a name only", u.Host))
+	}
+	if _, ok := awsclient.PartitionOf(c.Region); c.Endpoint == "" && c.Region != "" && !ok {
+		errs = append(errs, fmt.Errorf("region %.80q (AWS_REGION) is none of a partition of AWS that is known: "+
+			"want one such as eu-central-1, or set its endpoint (AWS_ENDPOINT_URL_S3)", c.Region))
 	}
 	if (c.AccessKeyID == "") != (c.SecretAccessKey == "") {
 		errs = append(errs, errors.New("of access key id (AWS_ACCESS_KEY_ID) and secret access key (AWS_SECRET_ACCESS_KEY) "+
@@ -171,11 +194,51 @@ func (c Config) options() (string, *minio.Options, error) {
 	if o.Transport == nil {
 		o.Transport = newTransport()
 	}
-	o.Transport = guard{o.Transport}
-	if c.PathStyle {
-		o.BucketLookup = minio.BucketLookupPath
+	host := u.Host
+	if c.Endpoint == "" {
+		host = c.awsHost()
+		o.Transport = only{host, o.Transport}
 	}
-	return u.Host, o, nil
+	o.Transport = guard{o.Transport}
+	switch {
+	case c.PathStyle:
+		o.BucketLookup = minio.BucketLookupPath
+	case c.HostStyle, c.Endpoint == "" && !strings.Contains(c.Bucket, "."): // a certificate's star is one label
+		o.BucketLookup = minio.BucketLookupDNS
+	}
+	return host, o, nil
+}
+
+// awsHost is where the region's S3 is. Where its suffix is amazonaws.com it has had the hosts
+// with addresses of IPv6 for long, and they are the default.
+func (c Config) awsHost() string {
+	p, _ := awsclient.PartitionOf(c.Region)
+	if c.DualStack || !c.SingleStack && strings.HasPrefix(p.Suffix, "amazonaws.com") {
+		return "s3.dualstack." + c.Region + "." + p.Suffix
+	}
+	return "s3." + c.Region + "." + p.Suffix
+}
+
+// pin has the client call host: it has a list of regions of its own, and sends requests for one
+// that is not on it to us-east-1.
+func (c Config) pin(client *minio.Client, host string) {
+	client.SetS3EnableDualstack(!c.SingleStack)
+	if c.Endpoint == "" && !strings.Contains(c.Bucket, ".") {
+		client.SetS3TransferAccelerate(host) // it takes the place of the list, whatever the host is
+	}
+}
+
+// only refuses requests to another host than one, or a name below it.
+type only struct {
+	host string
+	next http.RoundTripper
+}
+
+func (o only) RoundTrip(r *http.Request) (*http.Response, error) {
+	if at := r.URL.Hostname(); at != o.host && !strings.HasSuffix(at, "."+o.host) {
+		return nil, fmt.Errorf("the S3 client does not know the region of %s, and would call %s: set its endpoint (AWS_ENDPOINT_URL_S3)", o.host, at)
+	}
+	return o.next.RoundTrip(r)
 }
 
 // encryption returns what a write asks for; nil: nothing.

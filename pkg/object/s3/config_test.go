@@ -50,6 +50,10 @@ func TestValidate(t *testing.T) {
 		"no bucket":        {func(c *s3.Config) { c.Bucket = "" }, "bucket"},
 		"bad bucket":       {func(c *s3.Config) { c.Bucket = "A_b" }, `bucket "A_b"`},
 		"no region":        {func(c *s3.Config) { c.Region = "" }, "AWS_REGION"},
+		"sovereign cloud":  {func(c *s3.Config) { c.Region = "eusc-de-east-1" }, ""},
+		"no such region":   {func(c *s3.Config) { c.Region = "moon-base-1" }, `region "moon-base-1"`},
+		"and an endpoint":  {func(c *s3.Config) { c.Region, c.Endpoint = "moon-base-1", "https://s3.moon" }, ""},
+		"host of numbers":  {func(c *s3.Config) { c.HostStyle, c.Endpoint = true, "http://127.0.0.1:9000" }, "is an address"},
 		"no scheme":        {func(c *s3.Config) { c.Endpoint = "localhost:9000" }, "like https://"},
 		"ftp":              {func(c *s3.Config) { c.Endpoint = "ftp://x" }, "like https://"},
 		"path":             {func(c *s3.Config) { c.Endpoint = "https://x/bucket" }, "without path"},
@@ -94,7 +98,7 @@ func FuzzEndpoint(f *testing.F) {
 		f.Add(e)
 	}
 	f.Fuzz(func(t *testing.T, endpoint string) {
-		_, err := s3.New(s3.Config{Bucket: "bucket", Region: "r", Endpoint: endpoint, AccessKeyID: "id", SecretAccessKey: "key"})
+		_, err := s3.New(s3.Config{Bucket: "bucket", Region: "eu-central-1", Endpoint: endpoint, AccessKeyID: "id", SecretAccessKey: "key"})
 		if err != nil {
 			if strings.Contains(endpoint, ":hunter2@") && strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("the refusal tells the password: %v", err)

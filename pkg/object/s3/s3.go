@@ -82,6 +82,7 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open S3 bucket: endpoint %q: %w", cfg.Endpoint, err)
 	}
+	cfg.pin(client, endpoint)
 	timeout := cfg.RequestTimeout
 	if timeout == 0 {
 		timeout = DefaultRequestTimeout

@@ -118,8 +118,13 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 
 // newEC2 makes the SDK's client, of which only some functions are kept.
 func newEC2(s awsclient.Session) *ec2.Client {
+	hosts := ec2.EndpointResolverOptions{}
+	if s.DualStack {
+		hosts.UseDualStackEndpoint = sdk.DualStackEndpointStateEnabled
+	}
 	return ec2.New(ec2.Options{
-		Region: s.Region, Credentials: s.Credentials, HTTPClient: s.HTTPClient, RetryMode: sdk.RetryModeStandard,
+		EndpointOptions: hosts,
+		Region:          s.Region, Credentials: s.Credentials, HTTPClient: s.HTTPClient, RetryMode: sdk.RetryModeStandard,
 		BaseEndpoint: s.Endpoint(awsclient.EC2), APIOptions: []func(*middleware.Stack) error{forgetting(s)},
 	})
 }
