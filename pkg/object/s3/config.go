@@ -236,7 +236,8 @@ type only struct {
 
 func (o only) RoundTrip(r *http.Request) (*http.Response, error) {
 	if at := r.URL.Hostname(); at != o.host && !strings.HasSuffix(at, "."+o.host) {
-		return nil, fmt.Errorf("the S3 client does not know the region of %s, and would call %s: set its endpoint (AWS_ENDPOINT_URL_S3)", o.host, at)
+		return nil, fmt.Errorf("the S3 client does not know the region of %s, and would call %s: set its endpoint (AWS_ENDPOINT_URL_S3)",
+			o.host, at)
 	}
 	return o.next.RoundTrip(r)
 }

@@ -26,7 +26,10 @@ func TestHosts(t *testing.T) {
 		want   string
 	}{
 		"default":         {env{"AWS_REGION": "eu-central-1"}, "b-1", "https://b-1.s3.dualstack.eu-central-1.amazonaws.com/k"},
-		"single stack":    {env{"AWS_REGION": "eu-central-1", "AWS_USE_DUALSTACK_ENDPOINT": "false"}, "b-1", "https://b-1.s3.eu-central-1.amazonaws.com/k"},
+		"single stack": {
+			env{"AWS_REGION": "eu-central-1", "AWS_USE_DUALSTACK_ENDPOINT": "false"}, "b-1",
+			"https://b-1.s3.eu-central-1.amazonaws.com/k",
+		},
 		"new region":      {env{"AWS_REGION": "eu-north-9"}, "b-1", "https://b-1.s3.dualstack.eu-north-9.amazonaws.com/k"},
 		"sovereign cloud": {env{"AWS_REGION": "eusc-de-east-1"}, "b-1", "https://b-1.s3.eusc-de-east-1.amazonaws.eu/k"},
 		"and dual stack": {
@@ -34,11 +37,16 @@ func TestHosts(t *testing.T) {
 			"https://b-1.s3.dualstack.eusc-de-east-1.amazonaws.eu/k",
 		},
 		"China":           {env{"AWS_REGION": "cn-north-1"}, "b-1", "https://b-1.s3.dualstack.cn-north-1.amazonaws.com.cn/k"},
-		"path style":      {env{"AWS_REGION": "eu-central-1", "AWS_S3_USE_PATH_STYLE": "true"}, "b-1", "https://s3.dualstack.eu-central-1.amazonaws.com/b-1/k"},
+		"path style": {
+			env{"AWS_REGION": "eu-central-1", "AWS_S3_USE_PATH_STYLE": "true"}, "b-1",
+			"https://s3.dualstack.eu-central-1.amazonaws.com/b-1/k",
+		},
 		"dots":            {env{"AWS_REGION": "eu-central-1"}, "b.c.d", "https://s3.dualstack.eu-central-1.amazonaws.com/b.c.d/k"},
 		"dots, new":       {env{"AWS_REGION": "eu-north-9"}, "b.c.d", ""},
 		"own, default":    {env{"AWS_ENDPOINT_URL": "https://s3.example.com"}, "b-1", "https://s3.example.com/b-1/k"},
-		"own, host style": {env{"AWS_ENDPOINT_URL": "https://s3.example.com", "AWS_S3_USE_PATH_STYLE": "false"}, "b-1", "https://b-1.s3.example.com/k"},
+		"own, host style": {
+			env{"AWS_ENDPOINT_URL": "https://s3.example.com", "AWS_S3_USE_PATH_STYLE": "false"}, "b-1", "https://b-1.s3.example.com/k",
+		},
 		"own, an address": {env{"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}, "b-1", "http://127.0.0.1:9000/b-1/k"},
 	} {
 		cfg, err := s3.FromEnv(c.bucket, func(name string) string { return c.env[name] })
@@ -56,7 +64,8 @@ func TestHosts(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", name, seen.url, err, c.want)
 		}
 	}
-	if _, err := s3.FromEnv("b", func(name string) string { return map[string]string{"AWS_USE_DUALSTACK_ENDPOINT": "maybe"}[name] }); err == nil {
+	odd := map[string]string{"AWS_USE_DUALSTACK_ENDPOINT": "maybe"}
+	if _, err := s3.FromEnv("b", func(name string) string { return odd[name] }); err == nil {
 		t.Error("AWS_USE_DUALSTACK_ENDPOINT=maybe is taken")
 	}
 }

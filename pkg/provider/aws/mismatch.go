@@ -84,7 +84,8 @@ func (p *Provider) afterMismatch(ctx context.Context, spec provider.Spec) (provi
 		}
 		wait := min(left, backoff.Delay(n))
 		if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
-			return provider.VM{}, fmt.Errorf("launch instance %s, attempt %d: %w: EC2 shows no instance yet", spec.ID, spec.Attempt, provider.ErrUsed)
+			return provider.VM{}, fmt.Errorf("launch instance %s, attempt %d: %w: EC2 shows no instance yet",
+				spec.ID, spec.Attempt, provider.ErrUsed)
 		}
 		if err := retry.Wait(ctx, wait); err != nil {
 			return provider.VM{}, fmt.Errorf("launch instance %s, attempt %d: %w: %w", spec.ID, spec.Attempt, provider.ErrUsed, err)
