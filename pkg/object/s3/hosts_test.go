@@ -25,7 +25,7 @@ func TestHosts(t *testing.T) {
 		bucket string
 		want   string
 	}{
-		"default":         {env{"AWS_REGION": "eu-central-1"}, "b-1", "https://b-1.s3.dualstack.eu-central-1.amazonaws.com/k"},
+		"default": {env{"AWS_REGION": "eu-central-1"}, "b-1", "https://b-1.s3.dualstack.eu-central-1.amazonaws.com/k"},
 		"single stack": {
 			env{"AWS_REGION": "eu-central-1", "AWS_USE_DUALSTACK_ENDPOINT": "false"}, "b-1",
 			"https://b-1.s3.eu-central-1.amazonaws.com/k",
@@ -36,14 +36,14 @@ func TestHosts(t *testing.T) {
 			env{"AWS_REGION": "eusc-de-east-1", "AWS_USE_DUALSTACK_ENDPOINT": "true"}, "b-1",
 			"https://b-1.s3.dualstack.eusc-de-east-1.amazonaws.eu/k",
 		},
-		"China":           {env{"AWS_REGION": "cn-north-1"}, "b-1", "https://b-1.s3.dualstack.cn-north-1.amazonaws.com.cn/k"},
+		"China": {env{"AWS_REGION": "cn-north-1"}, "b-1", "https://b-1.s3.dualstack.cn-north-1.amazonaws.com.cn/k"},
 		"path style": {
 			env{"AWS_REGION": "eu-central-1", "AWS_S3_USE_PATH_STYLE": "true"}, "b-1",
 			"https://s3.dualstack.eu-central-1.amazonaws.com/b-1/k",
 		},
-		"dots":            {env{"AWS_REGION": "eu-central-1"}, "b.c.d", "https://s3.dualstack.eu-central-1.amazonaws.com/b.c.d/k"},
-		"dots, new":       {env{"AWS_REGION": "eu-north-9"}, "b.c.d", ""},
-		"own, default":    {env{"AWS_ENDPOINT_URL": "https://s3.example.com"}, "b-1", "https://s3.example.com/b-1/k"},
+		"dots":         {env{"AWS_REGION": "eu-central-1"}, "b.c.d", "https://s3.dualstack.eu-central-1.amazonaws.com/b.c.d/k"},
+		"dots, new":    {env{"AWS_REGION": "eu-north-9"}, "b.c.d", ""},
+		"own, default": {env{"AWS_ENDPOINT_URL": "https://s3.example.com"}, "b-1", "https://s3.example.com/b-1/k"},
 		"own, host style": {
 			env{"AWS_ENDPOINT_URL": "https://s3.example.com", "AWS_S3_USE_PATH_STYLE": "false"}, "b-1", "https://b-1.s3.example.com/k",
 		},
