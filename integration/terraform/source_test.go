@@ -81,6 +81,35 @@ func variable(block *hclsyntax.Block, complain func(string, ...any)) {
 	}
 }
 
+// Which versions of the provider the modules take. Older ones of 6 take back a block of the bucket at each plan.
+const (
+	lowestProvider = "6.40"
+	taken          = `version = ">= ` + lowestProvider + `, < 7"`
+)
+
+// TestProviderVersions: modules and examples take the same versions of the provider, and the workflow checks them with the lowest.
+func TestProviderVersions(t *testing.T) {
+	var seen int
+	err := filepath.WalkDir(filepath.Join("..", "..", "terraform"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || filepath.Base(path) != "versions.tf" {
+			return err
+		}
+		seen++
+		text, err := os.ReadFile(path)
+		if !strings.Contains(string(text), taken) {
+			t.Errorf("%s: want %s", path, taken)
+		}
+		return err
+	})
+	if err != nil || seen < 7 {
+		t.Errorf("there are %d files: %v", seen, err)
+	}
+	workflow, err := os.ReadFile(filepath.Join("..", "..", ".github", "workflows", "terraform.yaml"))
+	if err != nil || !strings.Contains(string(workflow), `provider: "`+lowestProvider+`.0"`) {
+		t.Errorf("the workflow has no row with the provider %s.0 (%v)", lowestProvider, err)
+	}
+}
+
 // TestSources: the modules' sources are what they have to be.
 func TestSources(t *testing.T) {
 	root := filepath.Join("..", "..", "terraform", "aws")

@@ -23,6 +23,7 @@ type world struct {
 	repository string
 	config     string    // of the programs: where the stub is. Empty with the real provider
 	programs   []program // Terraform, OpenTofu, or both
+	provider   string    // the only version of the real provider to take. Empty: the newest
 	tflint     string    // empty: none
 }
 
@@ -75,6 +76,7 @@ func newWorld(ctx context.Context, folder string) (world, error) {
 	}
 	if os.Getenv("REAL_PROVIDER") == "1" {
 		fmt.Fprintln(os.Stderr, "SKIPPED: what plans and applies: the real provider would want an account")
+		w.provider = os.Getenv("PROVIDER")
 		return w, nil
 	}
 	w.config = filepath.Join(folder, "stub.tfrc")
@@ -189,12 +191,20 @@ func (w world) copied(t *testing.T) string {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(folder, name), text, 0o600)
+		return os.WriteFile(filepath.Join(folder, name), w.pinned(text), 0o600)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return folder
+}
+
+// pinned is a file with the version of the provider that is to be taken in the place of all that the modules take.
+func (w world) pinned(text []byte) []byte {
+	if w.provider == "" {
+		return text
+	}
+	return bytes.ReplaceAll(text, []byte(taken), fmt.Appendf(nil, "version = %q", w.provider))
 }
 
 // each tells a story with each program.
