@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -41,11 +43,15 @@ func interfacePolicies() []policy {
 			{"shard/templates/server.sh.tftpl", "MACAddress=${interface_mac}", "Name=eth1"},
 		}},
 		{"replies leave by the interface that was asked", "given", func(m made) error {
-			return errors.Join(says(m, "\n[Address]\nAddress=10.0.0.10/32\n"), says(m, "\n[RoutingPolicyRule]\nFrom=10.0.0.10\nTable=10005\n"),
-				says(m, "\n[Route]\nGateway=10.0.0.1\nGatewayOnLink=yes\nTable=10005\n"))
+			return errors.Join(says(m, "\n[Address]\nAddress=10.0.0.10/32\n"), says(m, "\n[RoutingPolicyRule]\nFrom=10.0.0.10\nTable=8990\n"),
+				says(m, "\n[Route]\nGateway=10.0.0.1\nGatewayOnLink=yes\nTable=8990\n"))
 		}, []mutation{
-			{"shard/templates/server.sh.tftpl", "From=${ipv4}\nTable=10005", "From=${ipv4}\nTable=254"},
+			{"shard/templates/server.sh.tftpl", "From=${ipv4}\nTable=8990", "From=${ipv4}\nTable=254"},
 			{"shard/server.tf", "cidrhost(var.subnet.cidr, 1)", "cidrhost(var.subnet.cidr, 2)"},
+		}},
+		{"no number of a table or a rule is one of those of Amazon's scripts", "dual", ownNumbers, []mutation{
+			{"shard/templates/server.sh.tftpl", "From=${ipv4}\nTable=8990\nPriority=8990", "From=${ipv4}\nTable=8990\nPriority=10005"},
+			{"shard/templates/server.sh.tftpl", "UseDNS=no\nRouteTable=8990", "UseDNS=no\nRouteTable=10005"},
 		}},
 		{"the address may be of both families", "dual", func(m made) error {
 			eni, err := m.one("aws_network_interface")
@@ -135,6 +141,25 @@ func network(m made, want map[string]string) error {
 		if got := shard.Server.Network[field]; got != value {
 			return fmt.Errorf("leader_network.%s is %q, want %q", field, got, value)
 		}
+	}
+	return nil
+}
+
+// ownNumbers: amazon-ec2-net-utils numbers the tables and rules of each interface from 10000 on, by its device index and network
+// card, and clears what it finds there. From 253 to 255 are the kernel's.
+func ownNumbers(m made) error {
+	data, err := userData(m)
+	if err != nil {
+		return err
+	}
+	found := regexp.MustCompile(`(?m)^(Table|RouteTable|Priority)=(\d+)$`).FindAllStringSubmatch(data, -1)
+	for _, one := range found {
+		if n, err := strconv.Atoi(one[2]); err != nil || n < 256 || n >= 10000 {
+			return fmt.Errorf("%s: want 256 to 9999", one[0])
+		}
+	}
+	if len(found) != 8 {
+		return fmt.Errorf("there are %d numbers, want 8:\n%s", len(found), data)
 	}
 	return nil
 }

@@ -27,8 +27,9 @@ func machinePolicies() []policy {
 		{"and is reached from containers, where servers are some", "images", template(map[string]string{
 			"metadata_options.0.http_tokens": "required", "metadata_options.0.http_put_response_hop_limit": "2",
 		}), []mutation{{"shard/server.tf", "local.containers ? 2 : 1", "1"}}},
-		{"a server is a t4g.nano", "shard", template(map[string]string{"instance_type": "t4g.nano"}), []mutation{
-			{"shard/server.tf", "instance_type = var.vm.instance_type", `instance_type = "t4g.micro"`},
+		{"a server is a t4g.micro", "shard", template(map[string]string{"instance_type": "t4g.micro"}), []mutation{
+			{"shard/variables_machines.tf", `optional(string, "t4g.micro")`, `optional(string, "t4g.nano")`},
+			{"shard/server.tf", "instance_type = var.vm.instance_type", `instance_type = "t4g.small"`},
 		}},
 		{"its image is the newest of Amazon Linux for its architecture", "shard", newestImage, []mutation{
 			{"shard/main.tf", `var.vm.arch == "amd64" ? "x86_64" : "arm64"`, `var.vm.arch == "arm64" ? "x86_64" : "arm64"`},

@@ -69,7 +69,7 @@ variable "agent" {
 
 variable "vm" {
   type = object({
-    instance_type        = optional(string, "t4g.nano")
+    instance_type        = optional(string, "t4g.micro")
     arch                 = optional(string, "arm64")
     ami_id               = optional(string)
     ami_parameter        = optional(string)
@@ -102,7 +102,7 @@ variable "vm" {
   }
   validation {
     condition     = can(regex("^[a-z0-9-]+\\.[a-z0-9-]+$", var.vm.instance_type))
-    error_message = "vm.instance_type: want the name of one, such as t4g.nano"
+    error_message = "vm.instance_type: want the name of one, such as t4g.micro"
   }
   # Of what AWS calls its types: Graviton has a g behind the generation, and a1 was the first of it.
   validation {
