@@ -18,6 +18,8 @@ func TestReplacements(t *testing.T) {
 	}
 	address := func(of string) inputs { return inputs{"leader": inputs{"ipv4_address": of}} }
 	const group, targets, eni = "aws_autoscaling_group", "aws_lb_target_group", "aws_network_interface"
+	anew := []string{"aws_lb delete create", "aws_lb_listener delete create"}
+	within := func(subnets ...string) inputs { return www(inputs{"subnet_ids": subnets}) }
 	for _, one := range []struct {
 		what          string
 		before, after inputs
@@ -31,6 +33,9 @@ func TestReplacements(t *testing.T) {
 		{"another port behind the load balancer", www(nil), www(inputs{"target_port": 9443}), []string{targets + " create delete"}},
 		{"another protocol", www(nil), www(inputs{"protocol": "UDP", "health_port": 80}), []string{targets + " create delete"}},
 		{"another port of the load balancer alone", www(nil), www(inputs{"port": 8444}), nil},
+		{"a load balancer that the internet reaches", www(nil), www(inputs{"internal": false}), anew},
+		{"a load balancer in fewer subnets", within("subnet-0a1b2c3d", "subnet-0a1b2c3b"), within("subnet-0a1b2c3d"), anew},
+		{"a load balancer in more subnets", within("subnet-0a1b2c3d"), within("subnet-0a1b2c3d", "subnet-0a1b2c3b"), nil},
 		{"another address of the leader", address("10.0.0.10"), address("10.0.0.11"), []string{eni + " delete create"}},
 		{"no standbys any more", with(address("10.0.0.10"), inputs{"standbys": 1}), address("10.0.0.10"), nil},
 	} {

@@ -44,6 +44,7 @@ type blockBody struct {
 	Sensitive []string    `hcl:"sensitive,optional"`
 	Changes   []string    `hcl:"changes,optional"`
 	ForceNew  []string    `hcl:"force_new,optional"`
+	Grows     []string    `hcl:"grows,optional"`
 	Required  *section    `hcl:"required,block"`
 	Optional  *section    `hcl:"optional,block"`
 	Settled   *section    `hcl:"settled,block"`
@@ -59,10 +60,17 @@ func (b *blockBody) kind() (Kind, error) {
 	if err != nil {
 		return Kind{}, err
 	}
-	kind := Kind{Block: block, Changes: b.Changes, ForceNew: b.ForceNew, Tagged: b.Tags == "settled" || b.Tags == "computed"}
+	kind := Kind{
+		Block: block, Changes: b.Changes, ForceNew: b.ForceNew, Grows: b.Grows, Tagged: b.Tags == "settled" || b.Tags == "computed",
+	}
 	for _, name := range b.ForceNew {
 		if !block.Type().HasAttribute(name) {
 			return Kind{}, fmt.Errorf("force_new: there is no %s", name)
+		}
+	}
+	for _, name := range b.Grows {
+		if !block.Type().HasAttribute(name) || !block.Type().AttributeType(name).IsSetType() {
+			return Kind{}, fmt.Errorf("grows: there is no set %s", name)
 		}
 	}
 	values, err := b.Values.sorted()

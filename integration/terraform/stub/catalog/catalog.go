@@ -14,6 +14,7 @@
 //	  sensitive = ["password_wo"]
 //	  changes   = ["revision"]          # computed, and another one after each update
 //	  force_new = ["name", "rule"]      # attributes and blocks whose change replaces the resource
+//	  grows     = ["subnets"]           # sets that lose an element only if the resource is replaced
 //	  values { id = "ex-${hex(17)}" }   # what is computed, in the order of evaluation
 //	  block "rule" {
 //	    nesting = "list"                # "list", "set" or "single"
@@ -83,6 +84,7 @@ type Kind struct {
 	Values   []Value  // in the order of evaluation
 	Changes  []string // unknown while an update is planned
 	ForceNew []string // can't be changed: another one of it takes the place
+	Grows    []string // sets to which elements can be added, and none taken away
 	Tagged   bool     // tags_all is made of tags
 }
 

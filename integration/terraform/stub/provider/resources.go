@@ -88,7 +88,25 @@ func replaced(kind catalog.Kind, prior, planned cty.Value) []*tftypes.AttributeP
 			out = append(out, tftypes.NewAttributePath().WithAttributeName(name))
 		}
 	}
+	for _, name := range kind.Grows {
+		if shrinks(prior.GetAttr(name), planned.GetAttr(name)) {
+			out = append(out, tftypes.NewAttributePath().WithAttributeName(name))
+		}
+	}
 	return out
+}
+
+// shrinks reports whether a set that is known loses an element. What is still unknown loses none.
+func shrinks(prior, planned cty.Value) bool {
+	if prior.IsNull() || planned.IsNull() || !planned.IsWhollyKnown() {
+		return false
+	}
+	for _, one := range elements(prior) {
+		if planned.HasElement(one).False() {
+			return true
+		}
+	}
+	return false
 }
 
 // ApplyResourceChange makes, changes or removes a resource.

@@ -1,6 +1,9 @@
 resource "aws_lb" {
   region = true
   tags   = "settled"
+  # As a network load balancer has it: it gains subnets where it is, and loses none.
+  force_new = ["internal", "load_balancer_type", "name", "name_prefix"]
+  grows     = ["subnets"]
   optional {
     dns_record_client_routing_policy = string
     customer_owned_ipv4_pool         = string
@@ -123,8 +126,9 @@ resource "aws_lb_target_group" {
 }
 
 resource "aws_lb_listener" {
-  region = true
-  tags   = "settled"
+  region    = true
+  tags      = "settled"
+  force_new = ["load_balancer_arn"]
   required { load_balancer_arn = string }
   optional {
     alpn_policy     = string
