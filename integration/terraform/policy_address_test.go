@@ -105,6 +105,7 @@ func doorPolicies() []policy {
 		}},
 		{"a load balancer passes on to what registers with it", "balancers", balanced, []mutation{
 			{"shard/balancers.tf", `target_type          = "instance"`, `target_type = "ip"`},
+			{"shard/balancers.tf", "preserve_client_ip   = each.value.preserve_client_ip", ""},
 			{"shard/balancers.tf", `load_balancer_type = "network"`, `load_balancer_type = "application"`},
 			{"shard/balancers.tf", "port                 = coalesce(each.value.target_port, each.value.port)", "port = each.value.port"},
 			{"shard/balancers.tf", "tags                 = merge(local.moved, {", "tags = merge(local.tags, {"},
@@ -118,7 +119,7 @@ func doorPolicies() []policy {
 		}, []mutation{{"shard/balancers.tf", "balancers = { for name, lb in var.load_balancers : name => lb if lb.port != null }",
 			`balancers = { own = {
 				port = 1, target_port = 1, protocol = "TCP", internal = true, subnet_ids = [], cidrs = [],
-				health_port = null, health_path = null, drain_seconds = 1
+				health_port = null, health_path = null, drain_seconds = 1, preserve_client_ip = true
 			} }`}}},
 	}
 }
@@ -273,7 +274,7 @@ func balanced(m made) error {
 		balancer.want(map[string]string{
 			"load_balancer_type": "network", "internal": "true", "security_groups.0": own, "subnets.0": "subnet-0a1b2c3d",
 		}),
-		targets.want(map[string]string{"target_type": "instance", "port": "8443", "protocol": "TCP", "vpc_id": "vpc-0a1b2c3d"}),
+		targets.want(map[string]string{"target_type": "instance", "port": "8443", "protocol": "TCP", "vpc_id": "vpc-0a1b2c3d", "preserve_client_ip": "true"}),
 		listener.want(map[string]string{
 			"load_balancer_arn": balancer.text("arn"), "port": "443", "default_action.0.target_group_arn": targets.text("arn"),
 		}), owned(targets, "tags", "true")); err != nil {

@@ -22,6 +22,13 @@ func configRefusals() []refusal {
 	long := strings.Repeat("x", 65)
 	return []refusal{
 		{"a tenant that there is not", group("acme", "web", nil), "groups: want default or a name in tenants () as tenant: acme"},
+		{"a surge of nothing", group("default", "web", inputs{"max_surge": "0"}), "groups: max_surge: want a count from 1 to 10000, or a share"},
+		{"a surge of more than all", group("default", "web", inputs{"max_surge": "101%"}), "not 101% (web)"},
+		{"the largest surges", group("default", "web", inputs{"max_surge": "10000"}), ""},
+		{"the largest share", group("default", "web", inputs{"max_surge": "100%"}), ""},
+		{"a surge of a template that is no number", web("web", inputs{"max_surge": "some"}), "templates: max_surge: want a count"},
+		{"a load balancer twice", with(inputs{"load_balancers": inputs{"own": existing("arn:aws:x")}},
+			group("default", "web", inputs{"load_balancers": []string{"own", "own"}})), "groups: load_balancers: want each name once"},
 		{"a tenant that config_json declares", with(group("acme", "web", nil), inputs{"config_json": `{"tenants": {"acme": {}}}`}), ""},
 		{"a group with a capital", group("default", "Web", nil), "groups: want names of lowercase letters, digits and single inner hyphens"},
 		{"a group of 33 letters", group("default", long[:33], nil), "at most 32: " + long[:33]},
@@ -117,6 +124,8 @@ func balancerRefusals() []refusal {
 		{"a path", www(inputs{"health_path": "/healthz"}), ""},
 		{"a drain of more than an hour", www(inputs{"drain_seconds": 3601}), "drain_seconds: want a whole number from 0 to 3600, not 3601 (www)"},
 		{"a drain below 0", www(inputs{"drain_seconds": -1}), "not -1 (www)"},
+		{"UDP without the clients' addresses", www(inputs{"protocol": "UDP", "health_port": 80, "preserve_client_ip": false}), "want true for UDP"},
+		{"TCP without the clients' addresses", www(inputs{"preserve_client_ip": false}), ""},
 		{"no target group", inputs{"load_balancers": inputs{"own": existing()}}, "load_balancers: target_group_arns: want at least one"},
 		{"a target group by its name", inputs{"load_balancers": inputs{"own": existing("own")}}, "and ARNs"},
 	}

@@ -43,6 +43,7 @@ resource "aws_lb_target_group" "group" {
   port                 = coalesce(each.value.target_port, each.value.port)
   vpc_id               = var.subnet.vpc_id
   deregistration_delay = each.value.drain_seconds
+  preserve_client_ip   = each.value.preserve_client_ip
   tags                 = merge(local.moved, { Name = "${local.name}-${each.key}" })
 
   health_check {

@@ -10,13 +10,16 @@ variable "load_balancers" {
     health_port       = optional(number)
     health_path       = optional(string)
     drain_seconds     = optional(number, 60)
+
+    preserve_client_ip = optional(bool, true)
   }))
   description = <<-EOT
     Load balancers that groups can name. With `target_group_arns` those target groups, which somebody else made, and which servers
     may use if they have the tags `nstance:managed` = `true` and `nstance:cluster-id`. With `port` a network
     load balancer is made in `subnet_ids` (public ones with `internal = false`), which listens at `port` for `cidrs` and passes on to
     `target_port` of the instances (the same port unless set). Whether an instance does well is asked by TCP at `health_port`, or by
-    HTTP at `health_path` there.
+    HTTP at `health_path` there. Instances see the clients' own addresses; with `preserve_client_ip = false` they see those of the load
+    balancer, which is needed where they are its clients too: what comes back to the machine that sent it is dropped otherwise.
   EOT
   default     = {}
   nullable    = false
@@ -32,6 +35,10 @@ variable "load_balancers" {
   validation {
     condition     = alltrue([for lb in var.load_balancers : contains(["TCP", "UDP", "TCP_UDP"], lb.protocol)])
     error_message = "load_balancers: protocol: want TCP, UDP or TCP_UDP"
+  }
+  validation {
+    condition     = alltrue([for lb in var.load_balancers : lb.preserve_client_ip == null ? false : lb.preserve_client_ip || lb.protocol == "TCP"])
+    error_message = "load_balancers: preserve_client_ip: want true for UDP and TCP_UDP, of which AWS always preserves the clients' addresses"
   }
   validation {
     condition = alltrue(flatten([

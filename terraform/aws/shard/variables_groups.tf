@@ -75,6 +75,13 @@ variable "templates" {
     ])
   }
   validation {
+    condition = alltrue([for t in var.templates : t.max_surge == null || can(regex("^([1-9][0-9]{0,3}|10000|([1-9][0-9]?|100)%)$", t.max_surge))])
+    error_message = join("", [
+      "templates: max_surge: want a count from 1 to 10000, or a share of the size from 1% to 100%, not ",
+      join(", ", [for n, t in var.templates : "${t.max_surge} (${n})" if t.max_surge != null]),
+    ])
+  }
+  validation {
     condition     = alltrue([for t in var.templates : t.ami_id == null || t.image == null])
     error_message = "templates: want ami_id or image, not both"
   }
@@ -209,6 +216,21 @@ variable "groups" {
       ]
     ]))
     error_message = "groups: load_balancers: want names in load_balancers"
+  }
+  validation {
+    condition = alltrue(flatten([for groups in var.groups : [for g in groups : g.max_surge == null || can(regex("^([1-9][0-9]{0,3}|10000|([1-9][0-9]?|100)%)$", g.max_surge))]]))
+    error_message = join("", [
+      "groups: max_surge: want a count from 1 to 10000, or a share of the size from 1% to 100%, not ",
+      join(", ", flatten([for groups in var.groups : [for n, g in groups : "${g.max_surge} (${n})" if g.max_surge != null]])),
+    ])
+  }
+  validation {
+    condition = alltrue(flatten([
+      for groups in var.groups : [
+        for g in groups : length(coalesce(g.load_balancers, [])) == length(distinct(coalesce(g.load_balancers, [])))
+      ]
+    ]))
+    error_message = "groups: load_balancers: want each name once"
   }
   validation {
     condition = alltrue(flatten([
