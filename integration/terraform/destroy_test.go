@@ -45,6 +45,19 @@ func TestProtectedCluster(t *testing.T) {
 	})
 }
 
+// TestRangesComeFirst: a subnet is made after the further ranges of its VPC, and destroyed before them.
+func TestRangesComeFirst(t *testing.T) {
+	offline(t)
+	modules := here.copied(t)
+	if _, err := here.programs[0].apply(t, modules, fixtures()["ranges"]); err != nil {
+		t.Fatal(err)
+	}
+	after := dependencies(t, filepath.Join(modules, "fixture"), "aws_subnet")
+	if !slices.ContainsFunc(after, func(on string) bool { return strings.HasSuffix(on, ".aws_vpc_ipv4_cidr_block_association.secondary") }) {
+		t.Errorf("the subnet depends on %v, want the range too", after)
+	}
+}
+
 // dependencies are what the state says that a resource of a type was made after, and is
 // destroyed before.
 func dependencies(t *testing.T, folder, kind string) []string {

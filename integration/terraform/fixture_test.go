@@ -39,6 +39,7 @@ func fixtures() map[string]fixture {
 		"one NAT":   {map[string]inputs{"network": with(newVPC(), inputs{"nat": "single"})}},
 		"old VPC":   {map[string]inputs{"network": oldVPC()}},
 		"public":    {map[string]inputs{"network": publicVPC()}},
+		"ranges":    {map[string]inputs{"network": moreRanges()}},
 		"shard":     shard(nil),
 		"given":     shard(inputs{"leader": inputs{"ipv4_address": "10.0.0.10"}}),
 		"dual":      shard(inputs{"leader": inputs{"ipv6": true}}),
@@ -79,6 +80,13 @@ func publicVPC() inputs {
 	return inputs{
 		"name": "example", "vpc": inputs{"cidr": "10.0.0.0/16"},
 		"subnets": inputs{"servers": subnet("public", "a", "10.0.0.0/24", nil, nil)},
+	}
+}
+
+func moreRanges() inputs {
+	return inputs{
+		"name": "example", "vpc": inputs{"cidr": "10.0.0.0/16", "secondary_cidrs": []string{"100.64.0.0/16"}},
+		"subnets": inputs{"workers": subnet("isolated", "a", "100.64.0.0/20", nil, nil)},
 	}
 }
 

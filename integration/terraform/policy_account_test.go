@@ -12,7 +12,8 @@ import (
 func accountPolicies() []policy {
 	return []policy{
 		{"servers and instances have a role each, which EC2 alone takes on", "account", twoRoles, []mutation{
-			{"account/main.tf", `Service = "ec2.amazonaws.com"`, `AWS = "*"`},
+			{"account/main.tf", `Service = local.facts.partition == "aws-cn" ? ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"] : ["ec2.amazonaws.com"]`, `AWS = "*"`},
+			{"account/main.tf", `local.facts.partition == "aws-cn"`, `local.facts.partition != "aws-cn"`},
 			{"account/main.tf", `name                 = "${local.prefix}-${each.key}"`, `name = local.prefix`},
 		}},
 		{"each role has an instance profile of its own", "account", twoProfiles, []mutation{
@@ -78,7 +79,7 @@ func twoRoles(m made) error {
 		if err != nil {
 			return err
 		}
-		if len(trust) != 1 || string(trust[0].Principal) != `{"Service":"ec2.amazonaws.com"}` {
+		if len(trust) != 1 || string(trust[0].Principal) != `{"Service":["ec2.amazonaws.com"]}` {
 			return fmt.Errorf("%s is for %s", role.Address, role.text("assume_role_policy"))
 		}
 		names = append(names, role.text("name"))

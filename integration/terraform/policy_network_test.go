@@ -74,6 +74,10 @@ func networkPolicies() []policy {
 			{"network/endpoints.tf", "from_port         = 443", "from_port = 80"},
 			{"network/endpoints.tf", "local.subnets[names[0]].id]", "local.subnets[names[0]].id if false]"},
 		}},
+		{"a VPC has its further ranges, and they reach the endpoints", "ranges", furtherRanges, []mutation{
+			{"network/main.tf", "toset(var.vpc.secondary_cidrs) : toset([])", "toset([]) : toset([])"},
+			{"network/endpoints.tf", "{ for cidr in var.vpc.secondary_cidrs : cidr => cidr }", "{}"},
+		}},
 		{"without isolated subnets there is none of these", "public", func(m made) error {
 			for _, one := range m.all("aws_vpc_endpoint") {
 				if one.text("vpc_endpoint_type") != "Gateway" {
@@ -83,6 +87,23 @@ func networkPolicies() []policy {
 			return nil
 		}, []mutation{{"network/endpoints.tf", `vpc_endpoint_type = "Gateway"`, `vpc_endpoint_type = "Interface"`}}},
 	}
+}
+
+func furtherRanges(m made) error {
+	vpc, err1 := m.one("aws_vpc")
+	given, err2 := m.one("aws_vpc_ipv4_cidr_block_association")
+	if err := errors.Join(err1, err2, given.want(map[string]string{"vpc_id": vpc.text("id"), "cidr_block": "100.64.0.0/16"})); err != nil {
+		return err
+	}
+	var from []string
+	for _, one := range m.all("aws_vpc_security_group_ingress_rule") {
+		from = append(from, one.text("cidr_ipv4"))
+	}
+	slices.Sort(from)
+	if want := []string{"10.0.0.0/16", "100.64.0.0/16"}; !slices.Equal(from, want) {
+		return fmt.Errorf("the endpoints let in %v, want %v", from, want)
+	}
+	return nil
 }
 
 // allIn says whether everything is in one VPC.

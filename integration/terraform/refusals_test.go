@@ -112,9 +112,11 @@ func networkRefusals() []refusal {
 		{"a subnet of IPv6", beside("2001:db8::/64"), "2001:db8::/64 (other)"},
 		{"a subnet that is too small", beside("10.0.1.0/29"), "10.0.1.0/29 (other)"},
 		{"a subnet of another VPC", beside("10.1.0.0/24"), "want ranges within the VPC's, 10.0.0.0/16, not 10.1.0.0/24 (other)"},
-		{"a subnet of a range that the VPC is given elsewhere", with(beside("10.1.0.0/24"), inputs{
+		{"a subnet of a further range of the VPC", with(beside("10.1.0.0/24"), inputs{
 			"vpc": inputs{"cidr": "10.0.0.0/16", "secondary_cidrs": []string{"10.1.0.0/20"}},
 		}), ""},
+		{"a further range that is too large", inputs{"vpc": inputs{"cidr": "10.0.0.0/16", "secondary_cidrs": []string{"100.64.0.0/10"}}},
+			"vpc.secondary_cidrs: want IPv4 ranges by their first address, /16 to /28"},
 		{"a subnet in a subnet", beside("10.0.0.128/25"), "want ranges of which no two overlap, not 10.0.0.128/25 (other), 10.0.0.0/24"},
 		{"one range for two subnets", beside("10.0.0.0/24"), "want ranges of which no two overlap"},
 		{"a subnet beside a subnet", beside("10.0.1.0/24"), ""},

@@ -45,9 +45,10 @@ locals {
   assume_role = jsonencode({
     Version = "2012-10-17"
     Statement = [{
-      Effect    = "Allow"
-      Action    = "sts:AssumeRole"
-      Principal = { Service = "ec2.amazonaws.com" }
+      Effect = "Allow"
+      Action = "sts:AssumeRole"
+      # China has a name of its own for EC2 beside the one of everywhere; other partitions refuse names with their own domains.
+      Principal = { Service = local.facts.partition == "aws-cn" ? ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"] : ["ec2.amazonaws.com"] }
     }]
   })
 

@@ -6,6 +6,9 @@ locals {
     length(local.isolated) > 0 ? toset(["ec2", "secretsmanager", "autoscaling"]) : toset([])
   )
 
+  # The names of services lead all of the VPC to the endpoints. By a name of its own, since a range may be unknown in a plan.
+  ranges = merge({ first = local.vpc.cidr }, { for cidr in var.vpc.secondary_cidrs : cidr => cidr })
+
   # One subnet a zone: an endpoint takes no second one.
   isolated_by_zone = { for name in keys(local.isolated) : local.subnets[name].zone => name... }
   endpoint_subnets = [for names in local.isolated_by_zone : local.subnets[names[0]].id]
@@ -50,11 +53,11 @@ resource "aws_security_group" "endpoints" {
 }
 
 resource "aws_vpc_security_group_ingress_rule" "endpoints" {
-  count = length(local.services) > 0 ? 1 : 0
+  for_each = { for name, cidr in local.ranges : name => cidr if length(local.services) > 0 }
 
   security_group_id = one(aws_security_group.endpoints[*].id)
   description       = "HTTPS from the VPC"
-  cidr_ipv4         = local.vpc.cidr
+  cidr_ipv4         = each.value
   ip_protocol       = "tcp"
   from_port         = 443
   to_port           = 443

@@ -54,6 +54,13 @@ resource "aws_vpc" "new" {
   tags                 = merge(var.tags, { Name = var.name })
 }
 
+resource "aws_vpc_ipv4_cidr_block_association" "secondary" {
+  for_each = local.new_vpc ? toset(var.vpc.secondary_cidrs) : toset([])
+
+  vpc_id     = local.vpc.id
+  cidr_block = each.key
+}
+
 resource "aws_subnet" "new" {
   for_each = local.new_subnets
 
@@ -64,4 +71,7 @@ resource "aws_subnet" "new" {
   assign_ipv6_address_on_creation = each.value.ipv6_number != null
   map_public_ip_on_launch         = each.value.role == "public"
   tags                            = merge(var.tags, { Name = "${var.name}-${each.key}" })
+
+  # A subnet of a range comes after the range, and goes before it.
+  depends_on = [aws_vpc_ipv4_cidr_block_association.secondary]
 }

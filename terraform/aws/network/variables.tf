@@ -20,7 +20,7 @@ variable "vpc" {
   description = <<-EOT
     The VPC. With `cidr` a new one is made, with `ipv6` one that has a range of Amazon's IPv6 addresses too. With `id` an existing one
     is used; then `internet_gateway_id` is required for public subnets, and `ipv6` says that the VPC has such a range.
-    `secondary_cidrs` are ranges that a new one is given elsewhere, of which subnets may be too.
+    `secondary_cidrs` are further ranges, of which subnets may be too: a new one is given them, and one that exists has them already.
   EOT
   nullable    = false
 
@@ -35,6 +35,17 @@ variable "vpc" {
     )
     error_message = join("", [
       "vpc.cidr: want an IPv4 range by its first address, /16 to /28, such as 10.0.0.0/16, not ", coalesce(var.vpc.cidr, "none"),
+    ])
+  }
+  validation {
+    condition = alltrue([
+      for c in var.vpc.secondary_cidrs : try(
+        !strcontains(c, ":") && cidrsubnet(c, 0, 0) == c && tonumber(split("/", c)[1]) >= 16 && tonumber(split("/", c)[1]) <= 28, false
+      )
+    ])
+    error_message = join("", [
+      "vpc.secondary_cidrs: want IPv4 ranges by their first address, /16 to /28, such as 100.64.0.0/16, not ",
+      join(", ", var.vpc.secondary_cidrs),
     ])
   }
   validation {

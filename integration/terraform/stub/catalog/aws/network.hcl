@@ -42,6 +42,28 @@ resource "aws_vpc" {
   }
 }
 
+resource "aws_vpc_ipv4_cidr_block_association" {
+  region    = true
+  force_new = ["cidr_block", "vpc_id"]
+  required { vpc_id = string }
+  optional {
+    ipv4_ipam_pool_id   = string
+    ipv4_netmask_length = number
+  }
+  settled {
+    cidr_block = string
+    id         = string
+  }
+  values { id = "vpc-cidr-assoc-${hex(17)}" }
+  block "timeouts" {
+    nesting = "single"
+    optional {
+      create = string
+      delete = string
+    }
+  }
+}
+
 data "aws_vpc" {
   region = true
   settled {
