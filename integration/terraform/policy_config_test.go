@@ -25,6 +25,9 @@ func configPolicies() []policy {
 			{"shard/templates.tf", "Name = var.account.agent_profile_name", "Name = var.account.server_profile_name"},
 			{"shard/templates.tf", "[aws_security_group.agent.id]", "[aws_security_group.server.id]"},
 		}},
+		{"the image of instances falls back to that of the default kernel", "shard", imageFallback, []mutation{
+			{"shard/config.tf", "fallback = try(data.aws_ssm_parameter.image[arch].insecure_value, null)", "fallback = null"},
+		}},
 		{"an instance checks the agent's package by its SHA-256", "shard", func(m made) error {
 			return bootstraps(m, "--output \"$dir/nstance.tar.gz\" '"+url+"'\necho \""+sha256+"  $dir/nstance.tar.gz\" | sha256sum -c -\n")
 		}, []mutation{
@@ -85,6 +88,25 @@ func instances(m made) error {
 		return errors.New("the volume is not encrypted")
 	}
 	return nil
+}
+
+// imageFallback: the fallback is what the public parameter has, whose kernel Amazon changes.
+func imageFallback(m made) error {
+	text, err := configOf(m)
+	var config struct {
+		Images map[string]struct{ Fallback string }
+	}
+	if err := errors.Join(err, json.Unmarshal([]byte(text), &config)); err != nil {
+		return err
+	}
+	got := config.Images["al2023_arm64"].Fallback
+	for _, r := range m.resources {
+		if r.Type == "aws_ssm_parameter" && r.Name == "image" && strings.HasSuffix(r.text("name"), "/al2023-ami-kernel-default-arm64") &&
+			r.text("insecure_value") == got {
+			return nil
+		}
+	}
+	return fmt.Errorf("the fallback is %q", got)
 }
 
 // bootstraps says whether an instance's user data has a text.

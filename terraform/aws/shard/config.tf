@@ -1,5 +1,13 @@
 # The shard's config. A field that is null would be a mistake there, so it is left out here.
 
+data "aws_ssm_parameter" "image" {
+  for_each = {
+    for arch, name in { amd64 = "x86_64", arm64 = "arm64" } : arch => name
+    if contains(values(local.image_of), "al2023_${arch}") && !contains(keys(var.images), "al2023_${arch}")
+  }
+  name = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-${each.key == "amd64" ? "x86_64" : "arm64"}"
+}
+
 locals {
   al2023 = {
     for arch, name in { amd64 = "x86_64", arm64 = "arm64" } : "al2023_${arch}" => {
@@ -7,7 +15,8 @@ locals {
       filters                 = [{ name = "name", values = ["al2023-ami-2023.*-kernel-6.1-${name}"] }]
       sort                    = null
       order                   = null
-      fallback                = null
+      # With the kernel that is the default, should images of the one above end.
+      fallback = try(data.aws_ssm_parameter.image[arch].insecure_value, null)
     }
   }
   images = merge(local.al2023, var.images)
