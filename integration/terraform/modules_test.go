@@ -97,7 +97,8 @@ func TestValidate(t *testing.T) {
 // TestPinned: the version that is asked for takes the place of what the modules take, so that no newer one is installed.
 func TestPinned(t *testing.T) {
 	text := []byte("aws = {\n  source = \"hashicorp/aws\"\n  " + taken + "\n}\n")
-	if got, want := string(world{provider: "6.40.0"}.pinned(text)), "aws = {\n  source = \"hashicorp/aws\"\n  version = \"6.40.0\"\n}\n"; got != want {
+	const want = "aws = {\n  source = \"hashicorp/aws\"\n  version = \"6.40.0\"\n}\n"
+	if got := string(world{provider: "6.40.0"}.pinned(text)); got != want {
 		t.Errorf("pinned is\n%s, want\n%s", got, want)
 	}
 	if got := string(world{}.pinned(text)); got != string(text) {

@@ -12,7 +12,7 @@ import (
 func accountPolicies() []policy {
 	return []policy{
 		{"servers and instances have a role each, which EC2 alone takes on", "account", twoRoles, []mutation{
-			{"account/main.tf", `Service = local.facts.partition == "aws-cn" ? ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"] : ["ec2.amazonaws.com"]`, `AWS = "*"`},
+			{"account/main.tf", `Service = local.facts.partition`, `AWS = local.facts.partition`},
 			{"account/main.tf", `local.facts.partition == "aws-cn"`, `local.facts.partition != "aws-cn"`},
 			{"account/main.tf", `name                 = "${local.prefix}-${each.key}"`, `name = local.prefix`},
 		}},

@@ -274,7 +274,8 @@ func balanced(m made) error {
 		balancer.want(map[string]string{
 			"load_balancer_type": "network", "internal": "true", "security_groups.0": own, "subnets.0": "subnet-0a1b2c3d",
 		}),
-		targets.want(map[string]string{"target_type": "instance", "port": "8443", "protocol": "TCP", "vpc_id": "vpc-0a1b2c3d", "preserve_client_ip": "true"}),
+		targets.want(map[string]string{"target_type": "instance", "port": "8443", "protocol": "TCP", "vpc_id": "vpc-0a1b2c3d"}),
+		targets.want(map[string]string{"preserve_client_ip": "true"}),
 		listener.want(map[string]string{
 			"load_balancer_arn": balancer.text("arn"), "port": "443", "default_action.0.target_group_arn": targets.text("arn"),
 		}), owned(targets, "tags", "true")); err != nil {

@@ -37,8 +37,8 @@ variable "load_balancers" {
     error_message = "load_balancers: protocol: want TCP, UDP or TCP_UDP"
   }
   validation {
-    condition     = alltrue([for lb in var.load_balancers : lb.preserve_client_ip == null ? false : lb.preserve_client_ip || lb.protocol == "TCP"])
-    error_message = "load_balancers: preserve_client_ip: want true for UDP and TCP_UDP, of which AWS always preserves the clients' addresses"
+    condition     = alltrue([for lb in var.load_balancers : coalesce(lb.preserve_client_ip, true) || lb.protocol == "TCP"])
+    error_message = "load_balancers: preserve_client_ip: want true for UDP and TCP_UDP: AWS always preserves theirs"
   }
   validation {
     condition = alltrue(flatten([

@@ -75,7 +75,9 @@ variable "templates" {
     ])
   }
   validation {
-    condition = alltrue([for t in var.templates : t.max_surge == null || can(regex("^([1-9][0-9]{0,3}|10000|([1-9][0-9]?|100)%)$", t.max_surge))])
+    condition = alltrue([
+      for t in var.templates : t.max_surge == null || can(regex("^([1-9][0-9]{0,3}|10000|([1-9][0-9]?|100)%)$", t.max_surge))
+    ])
     error_message = join("", [
       "templates: max_surge: want a count from 1 to 10000, or a share of the size from 1% to 100%, not ",
       join(", ", [for n, t in var.templates : "${t.max_surge} (${n})" if t.max_surge != null]),
@@ -218,7 +220,11 @@ variable "groups" {
     error_message = "groups: load_balancers: want names in load_balancers"
   }
   validation {
-    condition = alltrue(flatten([for groups in var.groups : [for g in groups : g.max_surge == null || can(regex("^([1-9][0-9]{0,3}|10000|([1-9][0-9]?|100)%)$", g.max_surge))]]))
+    condition = alltrue(flatten([
+      for groups in var.groups : [
+        for g in groups : g.max_surge == null || can(regex("^([1-9][0-9]{0,3}|10000|([1-9][0-9]?|100)%)$", g.max_surge))
+      ]
+    ]))
     error_message = join("", [
       "groups: max_surge: want a count from 1 to 10000, or a share of the size from 1% to 100%, not ",
       join(", ", flatten([for groups in var.groups : [for n, g in groups : "${g.max_surge} (${n})" if g.max_surge != null]])),
