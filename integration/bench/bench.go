@@ -92,7 +92,7 @@ func (b *bench) describeMachine(ctx context.Context) {
 func (b *bench) measure(ctx context.Context, r row) ([]figure, error) {
 	b.say("\n%s: %s", r.name, r.what)
 	began := time.Now()
-	figures, err := r.run(ctx, b)
+	figures, err := b.bounded(ctx, r)
 	for _, f := range figures {
 		b.say("  %s", f)
 	}

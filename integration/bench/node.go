@@ -111,11 +111,12 @@ var errTooLate = errors.New("waited in vain")
 
 // until asks ok every few milliseconds, for patience at most.
 func until(ctx context.Context, what string, patience time.Duration, ok func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	late := fmt.Errorf("%w for %s", errTooLate, patience)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, late)
 	defer cancel()
 	for !ok() {
 		if retry.Wait(ctx, 2*time.Millisecond) != nil {
-			return fmt.Errorf("%w for %s until: %s", errTooLate, patience, what)
+			return fmt.Errorf("%w until: %s", context.Cause(ctx), what)
 		}
 	}
 	return nil

@@ -13,11 +13,13 @@ import (
 // population runs an agent for every VM that is created.
 type population struct {
 	ctx    context.Context
+	end    context.CancelFunc
 	logger *slog.Logger
 	work   sync.WaitGroup
 
 	mu      sync.Mutex
 	members map[fleet.InstanceID]*member
+	taken   []*member
 }
 
 // member is one agent, and the way to stop it.
@@ -28,7 +30,8 @@ type member struct {
 }
 
 func newPopulation(ctx context.Context, logger *slog.Logger) *population {
-	return &population{ctx: ctx, logger: logger, members: map[fleet.InstanceID]*member{}}
+	ctx, end := context.WithCancel(ctx)
+	return &population{ctx: ctx, end: end, logger: logger, members: map[fleet.InstanceID]*member{}}
 }
 
 // born starts the agent of a new VM.
@@ -65,26 +68,31 @@ func (p *population) reporting() int {
 	return n
 }
 
-// take removes and returns any agent that has reported.
+// take removes and returns any agent that has reported. It may be stopped, and ends with
+// the others otherwise. nil: none has reported.
 func (p *population) take() *member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, m := range p.members { // in any order: it is to be a random one
 		if m.reported {
 			delete(p.members, id)
+			p.taken = append(p.taken, m)
 			return m
 		}
 	}
 	return nil
 }
 
-// close ends all agents at once, without a word of goodbye.
+// close ends all agents at once, those that were taken too, without a word of goodbye.
 func (p *population) close() {
 	p.mu.Lock()
 	for _, m := range p.members {
 		m.die()
-		m.stop()
+	}
+	for _, m := range p.taken {
+		m.die()
 	}
 	p.mu.Unlock()
+	p.end()
 	p.work.Wait()
 }
