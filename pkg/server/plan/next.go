@@ -91,7 +91,7 @@ type decision struct {
 	tally
 	actions []Action
 	wake    time.Time
-	watched bool // it is to be woken when one of those on trial has settled
+	watched bool // it is to be woken when one of those on trial has lasted
 	starved bool
 }
 

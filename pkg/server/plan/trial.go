@@ -27,16 +27,16 @@ func (d *decision) trialsLeft() int {
 	left := p.Trials - d.onTrial - d.resumed - d.creates
 	if left <= 0 && p.Settling && !d.watched {
 		d.watched = true
-		d.wakeWhenSettled()
+		d.wakeWhenProven()
 	}
 	return max(0, left)
 }
 
-// wakeWhenSettled asks for another look when the first of those on trial has settled.
-func (d *decision) wakeWhenSettled() {
+// wakeWhenProven asks for another look when the first of those on trial has lasted.
+func (d *decision) wakeWhenProven() {
 	for n := range d.view.Instances {
 		if i := &d.view.Instances[n]; i.Phase == fleet.Running && d.tried(i) {
-			d.at(SettlesAt(&i.Instance, d.view.Settings))
+			d.at(d.view.Pace.provenAt(&i.Instance, d.view.Settings))
 		}
 	}
 }
@@ -53,7 +53,7 @@ func (t *tally) tried(i *Instance) bool {
 	case i.Phase == fleet.Pending:
 		return !unmade(i) || i.Busy || i.VM == VMAlive
 	default:
-		return i.Phase == fleet.Running && !Settled(&i.Instance, t.view.Settings, t.view.Now)
+		return i.Phase == fleet.Running && !reached(p.provenAt(&i.Instance, t.view.Settings), t.view.Now)
 	}
 }
 

@@ -218,7 +218,9 @@ func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, de
 // judge takes over which instances a decision ends that have not settled. When that
 // changes the pace, the group is decided anew.
 func (l *Loop) judge(v plan.View, actions []plan.Action) {
-	l.pacing.cameToNothing(v.Group, l.observed.stillborn(v, actions))
+	if failed := l.observed.stillborn(v, actions); len(failed) > 0 {
+		l.pacing.cameToNothing(v.Group, failed, l.observed.living(v.Instances, v.Group, v.Now, failed))
+	}
 	if !l.pacing.isPace(v) {
 		l.schedule.mark(v.Group.Key)
 	}

@@ -54,7 +54,7 @@ func (p *pacing) pace(g fleet.Group) plan.Pace {
 // isPace reports whether a view has the pace that its group is bound to now.
 func (p *pacing) isPace(v plan.View) bool {
 	now := p.pace(v.Group)
-	return now.NotBefore.Equal(v.Pace.NotBefore) && now.Trials == v.Pace.Trials && now.Settling == v.Pace.Settling
+	return now.NotBefore.Equal(v.Pace.NotBefore) && now.Trials == v.Pace.Trials && now.Settling == v.Pace.Settling && now.Proof == v.Pace.Proof
 }
 
 // failing reports whether a group's creates fail.
@@ -62,7 +62,7 @@ func (p *pacing) failing(key fleet.GroupKey) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.groups[key]
-	return s != nil && s.failing
+	return s != nil && s.failing()
 }
 
 // CreatesFailing says whether the creates of a group fail, and how.
@@ -87,7 +87,7 @@ func (p *pacing) change(g fleet.Group, by func(*streak)) {
 		s = &paced{streak: streak{infra: g.Hashes.Infra}}
 		p.groups[g.Key] = s
 	}
-	was, told := s.failing, s.told
+	was, told := s.failing(), s.told
 	if s.infra != g.Hashes.Infra {
 		*s = paced{streak: streak{infra: g.Hashes.Infra}}
 	}
@@ -96,7 +96,7 @@ func (p *pacing) change(g fleet.Group, by func(*streak)) {
 	if s.blank() {
 		delete(p.groups, g.Key)
 	}
-	is, last := s.failing, s.last
+	is, last := s.failing(), s.last
 	if is {
 		s.told = last.reason + strings.ReplaceAll(last.message, string(last.id), "") // each probe has another id
 	}
@@ -126,7 +126,7 @@ func (p *pacing) tell(problem fleet.Problem, key fleet.GroupKey, was, is, news b
 func (p *pacing) problems(key fleet.GroupKey) []fleet.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s := p.groups[key]; s != nil && s.failing {
+	if s := p.groups[key]; s != nil && s.failing() {
 		return []fleet.Problem{s.problem}
 	}
 	return nil
@@ -137,7 +137,7 @@ func (p *pacing) failed() (keys []fleet.GroupKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, s := range p.groups {
-		if s.failing {
+		if s.failing() {
 			keys = append(keys, key)
 		}
 	}
@@ -172,7 +172,7 @@ func (p *pacing) drop(key fleet.GroupKey) {
 	s := p.groups[key]
 	delete(p.groups, key)
 	p.mu.Unlock()
-	if s != nil && s.failing {
+	if s != nil && s.failing() {
 		p.solved(key, ReasonCreatesFailing)
 		p.cfg.Changed(key, "")
 	}
@@ -196,8 +196,8 @@ func (p *pacing) refused(x *launch, err error, now time.Time) (told bool) {
 		f.reason = r.reason
 	}
 	p.change(g, func(s *streak) {
-		s.fail(f, p.backoff)
-		told = s.failing
+		s.fail(f, nil, p.backoff)
+		told = s.failing()
 	})
 	return told
 }
@@ -232,26 +232,29 @@ func (p *pacing) groupOf(x *launch) (g fleet.Group, isPresent bool) {
 	return g, made.Infra == g.Hashes.Infra
 }
 
-// settled takes over that instances of a group have settled.
-func (p *pacing) settled(g fleet.Group, ids []fleet.InstanceID, now time.Time) {
-	if len(ids) == 0 {
-		return
-	}
-	p.change(g, func(s *streak) {
-		for _, id := range ids {
-			s.settle(id, now, g.Size)
-		}
-	})
+// awaitsSurvivors reports whether a group's creates are paced until instances have lived
+// for a while.
+func (p *pacing) awaitsSurvivors(g fleet.Group) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.groups[g.Key]
+	return s != nil && s.infra == g.Hashes.Infra && s.settling
 }
 
-// cameToNothing takes over that instances of a group end that have not settled.
-func (p *pacing) cameToNothing(g fleet.Group, failed []failedCreate) {
-	if len(failed) == 0 {
-		return
-	}
+// survive records which instances of a group live, and returns when they will have lived
+// long enough to say more about its creates; zero: never, as it looks now.
+func (p *pacing) survive(g fleet.Group, living []plan.Life, now time.Time) (next time.Time) {
+	settings := p.cfg.Groups.Settings()
+	p.change(g, func(s *streak) { next = s.survive(living, settings, g.Size, now) })
+	return next
+}
+
+// cameToNothing records that instances of a group end that have not settled, beside
+// others that live.
+func (p *pacing) cameToNothing(g fleet.Group, failed []failedCreate, living []plan.Life) {
 	p.change(g, func(s *streak) {
 		for _, f := range failed {
-			s.fail(f, p.backoff)
+			s.fail(f, living, p.backoff)
 		}
 	})
 }

@@ -56,7 +56,8 @@ func TestProbingIsOneAtATimeAndRare(t *testing.T) {
 	})
 }
 
-// TestRecoveryDoubles: one probe settles, then two, then four may be on trial.
+// TestRecoveryDoubles: one probe lasts for twice as long as those lived that died, then
+// two do, then four may be on trial.
 func TestRecoveryDoubles(t *testing.T) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
 		cure := failing(s)
@@ -68,7 +69,7 @@ func TestRecoveryDoubles(t *testing.T) {
 		calls = calls[len(calls)-10:]
 		var rounds []int
 		for n, c := range calls {
-			if n == 0 || c.Start.Sub(calls[n-1].Start) > time.Minute {
+			if n == 0 || c.Start.Sub(calls[n-1].Start) > 30*time.Second {
 				rounds = append(rounds, 0)
 			}
 			rounds[len(rounds)-1]++

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/server/plan"
@@ -13,20 +14,61 @@ import (
 // hasSettled reports whether an instance had settled by now, or by the moment at which
 // it was lost.
 func (b *observation) hasSettled(r *fleet.Instance, at moment) bool {
-	now := at.now
-	if b.loss != nil && b.loss.at.Before(now) {
-		now = b.loss.at
-	}
-	return plan.Settled(r, at.settings, now)
+	return plan.Settled(r, at.settings, b.livedUntil(at.now))
 }
 
-// judge reports whether a running instance is seen to have settled for the first time.
-func (b *observation) judge(r *fleet.Instance, at moment) bool {
-	if b.judged || r.OnDemand || r.Phase != fleet.Running || !b.hasSettled(r, at) {
-		return false
+// livedUntil is now, or the moment at which the instance was lost.
+func (b *observation) livedUntil(now time.Time) time.Time {
+	if b.loss != nil && b.loss.at.Before(now) {
+		return b.loss.at
 	}
-	b.judged = true
-	return true
+	return now
+}
+
+// age is for how long an instance has lived, registered.
+func (b *observation) age(r *fleet.Instance, now time.Time) time.Duration {
+	if r.RegisteredAt == nil {
+		return 0
+	}
+	return max(0, b.livedUntil(now).Sub(*r.RegisteredAt))
+}
+
+// began is when the create of an instance began that made its machine.
+func (b *observation) began(r fleet.Instance) time.Time {
+	if asked := b.attempted(r); asked.After(r.CreatedAt) {
+		return asked
+	}
+	return r.CreatedAt
+}
+
+// judge notes of a running instance that it has settled.
+func (b *observation) judge(r *fleet.Instance, at moment) {
+	if !b.judged && !r.OnDemand && r.Phase == fleet.Running {
+		b.judged = b.hasSettled(r, at)
+	}
+}
+
+// living are those of a group's instances that live, registered, and were built as it
+// builds them now: the survivors beside some that came to nothing.
+func (o *observations) living(instances []plan.Instance, g fleet.Group, now time.Time, failed []failedCreate) (all []plan.Life) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ended := make(map[fleet.InstanceID]bool, len(failed))
+	for _, f := range failed {
+		ended[f.id] = true
+	}
+	for n := range instances {
+		i := &instances[n]
+		if i.OnDemand || i.RegisteredAt == nil || i.Hashes.Infra != g.Hashes.Infra || dead(i.VM) || ended[i.ID] {
+			continue
+		}
+		if i.Phase != fleet.Running && (i.Phase != fleet.Draining || i.Drain != nil && plan.Failure(i.Drain.Reason)) {
+			continue
+		}
+		b := o.observation(i.ID)
+		all = append(all, plan.Life{ID: i.ID, Began: b.began(i.Instance), Age: b.age(&i.Instance, now)})
+	}
+	return all
 }
 
 // owed reports whether an instance had settled, is lost, and has had no replacement
@@ -65,11 +107,10 @@ func (o *observations) stillborn(v plan.View, actions []plan.Action) (failed []f
 		if i.Hashes.Infra != v.Group.Hashes.Infra || b.hasSettled(&i.Instance, moment{now: v.Now, settings: v.Settings}) {
 			continue
 		}
-		f := failedCreate{id: a.ID, began: i.CreatedAt, at: v.Now, young: true, reason: reasonOf(a.Reason), message: b.stillborn(i, a, v)}
-		if asked := b.attempted(i.Instance); asked.After(f.began) {
-			f.began = asked
-		}
-		failed = append(failed, f)
+		failed = append(failed, failedCreate{
+			id: a.ID, began: b.began(i.Instance), at: v.Now, young: true, age: b.age(&i.Instance, v.Now),
+			reason: reasonOf(a.Reason), message: b.stillborn(i, a, v),
+		})
 	}
 	return failed
 }

@@ -11,41 +11,59 @@ import (
 )
 
 // TestStreak tells a group's life as words, each a second after the one before. A
-// create begins with its first word: "a:refused", "a:accepted", "a:died", "a:settled".
-// "a:began" only begins it.
+// create begins with its first word: "a:refused", "a:accepted", "a:died". One that is
+// accepted registers at once. "a:began" only begins it; "pass:40s" lets time pass.
 func TestStreak(t *testing.T) {
-	none, refused, young := plan.Pace{}, plan.Pace{Trials: 1}, plan.Pace{Trials: 1, Settling: true}
-	trials := func(n int, settling bool) plan.Pace { return plan.Pace{Trials: n, Settling: settling} }
+	none, refused := plan.Pace{}, plan.Pace{Trials: 1}
+	young := func(proof time.Duration) plan.Pace { return plan.Pace{Trials: 1, Settling: true, Proof: proof} }
+	trials := func(n int) plan.Pace { return plan.Pace{Trials: n} }
+	lasting := func(n int, proof time.Duration) plan.Pace { return plan.Pace{Trials: n, Settling: true, Proof: proof} }
+	const first, second = 10 * time.Second, 12 * time.Second // where none lived, and where one died at 2 s
 	for _, tt := range []struct {
 		name, story string
 		size        int
 		want        plan.Pace // but for the moment
 		level       int       // of the backoff
 	}{
-		{"one failure is none", "a:refused", 9, none, 0},
+		{"one refusal is none", "a:refused", 9, none, 0},
 		{"two are", "a:refused b:refused", 9, refused, 1},
 		{"one after the other they raise the wait", "a:refused b:refused c:refused d:refused", 9, refused, 3},
 		{"together only once", "a:began b:began c:began d:began a:refused b:refused c:refused d:refused", 9, refused, 1},
-		{"fewer than half are none", "a:settled b:settled c:settled d:refused e:refused", 9, none, 0},
-		{"half are", "a:settled b:settled c:refused d:refused", 9, refused, 1},
-		{"only the last twenty count", strings.Repeat("x:settled ", 100) + many(9, "refused"), 9, none, 0},
-		{"and of these half", strings.Repeat("x:settled ", 100) + many(10, "refused"), 9, refused, 1},
-		{"refusals end with an accepted create", "a:refused b:refused c:accepted", 9, trials(2, false), 0},
+		{"fewer than half are none", many(3, "accepted") + "d:refused e:refused", 9, none, 0},
+		{"half are", many(2, "accepted") + "c:refused d:refused", 9, refused, 1},
+		{"two of 200 that were accepted a moment ago are none", many(198, "accepted") + "x:refused y:refused", 200, none, 0},
+		{"only the last twenty count", many(100, "accepted") + some("n", 9, 1, "refused"), 9, none, 0},
+		{"and of these half", many(100, "accepted") + some("n", 10, 1, "refused"), 9, refused, 1},
+		{"refusals end with an accepted create", "a:refused b:refused c:accepted", 9, trials(2), 0},
 		{"but not with one that began before", "c:began a:refused b:refused c:accepted", 9, refused, 1},
-		{"then one more for each", "a:refused b:refused c:accepted d:accepted e:accepted", 9, trials(4, false), 0},
+		{"then one more for each", "a:refused b:refused c:accepted d:accepted e:accepted", 9, trials(4), 0},
 		{"until that bounds nothing", "a:refused b:refused c:accepted d:accepted e:accepted", 4, none, 0},
 		{"or is enough for any group", "a:refused b:refused " + many(63, "accepted"), 1000, none, 0},
-		{"not a trial sooner", "a:refused b:refused " + many(62, "accepted"), 1000, trials(63, false), 0},
-		{"deaths do not end with an accepted create", "a:died b:died c:accepted", 9, young, 1},
-		{"but when one has settled", "a:died b:died c:accepted c:settled", 9, trials(2, true), 0},
-		{"then with each that has", "a:died b:died c:settled d:accepted d:settled", 9, trials(3, true), 0},
-		{"one death among refusals makes it deaths", "a:refused b:died c:accepted", 9, young, 1},
-		{"later as well", "a:refused b:refused c:died d:accepted", 9, young, 2},
-		{"what settles does not end refusals", "s:began a:refused b:refused s:settled", 9, refused, 1},
-		{"when it is over the history begins anew", "a:died b:died c:settled d:died", 9, trials(2, true), 0},
-		{"and may fail anew", "a:died b:died c:settled d:died e:died", 9, young, 1},
+		{"not a trial sooner", "a:refused b:refused " + many(62, "accepted"), 1000, trials(63), 0},
 		{"a create that came about after all was no failure", "a:refused a:accepted b:refused", 9, none, 0},
 		{"one of unknown outcome counts each time", "a:refused a:refused", 9, refused, 1},
+		{"a refusal and a death are no streak of either", "a:refused b:died", 9, none, 0},
+
+		{"one death is none", "a:died", 9, none, 0},
+		{"two are, where none has lived", "a:died b:died", 9, young(first), 1},
+		{"two are not among 200 that are as young", many(200, "accepted") + "m7:died m8:died", 200, none, 0},
+		{"nor is every second of them", many(40, "accepted") + some("m", 20, 2, "died"), 40, none, 0},
+		{"but most of them are", many(40, "accepted") + "pass:1m " + many(30, "died"), 40, young(200 * time.Second), 1},
+		{"until the others have outlived them", many(9, "accepted") + "m0:died m1:died m2:died m3:died pass:10s", 9, none, 0},
+		{"replacements that all die are, beside any number that live",
+			many(200, "accepted") + "a:accepted a:died b:accepted b:died c:accepted c:died", 201, young(11 * time.Second), 1},
+		{"deaths do not end with an accepted create", "a:died b:died c:accepted", 9, young(first), 1},
+		{"but when one has lasted", "a:died b:died c:accepted pass:10s", 9, lasting(2, first), 0},
+		{"for longer than those that died", "a:accepted pass:1s a:died b:died c:accepted pass:10s", 9, young(second), 1},
+		{"for long enough", "a:accepted pass:1s a:died b:died c:accepted pass:12s", 9, lasting(2, second), 0},
+		{"then with each that has", "a:died b:died c:accepted pass:10s d:accepted pass:10s", 9, lasting(3, first), 0},
+		{"each of them once", "a:died b:died c:accepted pass:10s pass:1m pass:1h", 9, lasting(2, first), 0},
+		{"never longer than it takes to settle", "a:accepted pass:100s a:died b:died c:accepted pass:2m", 9, lasting(2, 202*time.Second), 0},
+		{"one death among refusals is none", "a:refused b:refused c:died d:accepted", 9, trials(2), 0},
+		{"two make it deaths", "a:refused b:refused c:died d:died e:accepted", 9, young(first), 2},
+		{"when it is over the history begins anew", "a:died b:died c:accepted pass:10s d:died", 9, lasting(2, first), 0},
+		{"and may fail anew", "a:died b:died c:accepted pass:10s d:died e:died", 9, young(first), 1},
+		{"a death is forgotten after an hour", "a:died pass:61m b:died", 9, none, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, now := tell(tt.story, tt.size)
@@ -60,42 +78,77 @@ func TestStreak(t *testing.T) {
 	}
 }
 
-func many(n int, word string) string {
+// many has a word of the first n of the instances m0, m1 and so on.
+func many(n int, word string) string { return some("m", n, 1, word) }
+
+// some has a word of n instances of a name, each numbered by so much more than the last.
+func some(name string, n, step int, word string) string {
 	var b strings.Builder
 	for i := range n {
-		fmt.Fprintf(&b, "m%d:%s ", i, word)
+		fmt.Fprintf(&b, "%s%d:%s ", name, i*step, word)
 	}
 	return b.String()
 }
 
-// tell plays a story. The n-th wait is of n hours.
+// told is a story as far as it has been told.
+type told struct {
+	s          *streak
+	now        time.Time
+	size       int
+	began      map[string]time.Time
+	registered map[string]time.Time // and alive
+}
+
+// tell plays a story. The n-th wait is of n hours. The streak is shown who lives after
+// each word, as each pass does.
 func tell(story string, size int) (s *streak, now time.Time) {
-	s, now = &streak{}, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	began := map[string]time.Time{}
-	for word := range strings.FieldsSeq(story) {
-		now = now.Add(time.Second)
-		name, what, _ := strings.Cut(word, ":")
-		if began[name].IsZero() {
-			began[name] = now
-		}
-		id := fleet.InstanceID(name)
-		f := failedCreate{id: id, began: began[name], at: now, young: what == "died", reason: what, message: name}
-		switch what {
-		case "refused", "died":
-			s.fail(f, func(n int) time.Duration { return time.Duration(n) * time.Hour })
-		case "accepted":
-			s.accept(id, began[name], size)
-		case "settled":
-			s.settle(id, now, size)
-		}
+	x := &told{
+		s: &streak{}, now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), size: size,
+		began: map[string]time.Time{}, registered: map[string]time.Time{},
 	}
-	return s, now
+	for word := range strings.FieldsSeq(story) {
+		x.now = x.now.Add(time.Second)
+		name, what, _ := strings.Cut(word, ":")
+		if pause, err := time.ParseDuration(what); err == nil {
+			x.now = x.now.Add(pause - time.Second)
+		} else {
+			x.play(name, what)
+		}
+		x.s.survive(x.living(), plan.Settings{Settle: 2 * time.Minute}, size, x.now)
+	}
+	return x.s, x.now
+}
+
+func (x *told) play(name, what string) {
+	if x.began[name].IsZero() {
+		x.began[name] = x.now
+	}
+	id := fleet.InstanceID(name)
+	f := failedCreate{id: id, began: x.began[name], at: x.now, young: what == "died", reason: what, message: name}
+	if at, ok := x.registered[name]; ok {
+		f.age = x.now.Sub(at)
+	}
+	switch what {
+	case "refused", "died":
+		delete(x.registered, name)
+		x.s.fail(f, x.living(), func(n int) time.Duration { return time.Duration(n) * time.Hour })
+	case "accepted":
+		x.registered[name] = x.now
+		x.s.accept(id, x.began[name], x.size)
+	}
+}
+
+func (x *told) living() (all []plan.Life) {
+	for name, at := range x.registered {
+		all = append(all, plan.Life{ID: fleet.InstanceID(name), Began: x.began[name], Age: x.now.Sub(at)})
+	}
+	return all
 }
 
 func TestConditionOfAStreak(t *testing.T) {
-	s, now := tell("a:refused b:refused c:died", 9)
+	s, now := tell("a:refused b:refused c:refused", 9)
 	got, ok := s.condition(now)
-	want := fleet.CreatesFailing{Since: now.Add(-2 * time.Second), Failures: 3, Reason: "died", Message: "c", Next: now.Add(2 * time.Hour)}
+	want := fleet.CreatesFailing{Since: now.Add(-2 * time.Second), Failures: 3, Reason: "refused", Message: "c", Next: now.Add(2 * time.Hour)}
 	if !ok || got != want {
 		t.Errorf("%+v %v, want %+v", got, ok, want)
 	}

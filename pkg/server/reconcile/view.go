@@ -28,7 +28,9 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	}
 	all := l.observed.join(l.cfg.Ledger, g, begun, at, l.viewed[:0])
 	l.viewed = all.instances
-	l.pacing.settled(g, all.settled, now)
+	if l.pacing.awaitsSurvivors(g) {
+		l.schedule.markAt(key, l.pacing.survive(g, l.observed.living(all.instances, g, now, nil), now))
+	}
 	pace := l.pacing.pace(g)
 	if pace.Trials > 0 {
 		l.schedule.markAt(key, all.settles) // then another may be tried, or none is wanted any more
@@ -77,9 +79,8 @@ type moment struct {
 // joined are a group's instances as a decision sees them.
 type joined struct {
 	instances []plan.Instance
-	again     time.Time          // when a step is due again that failed
-	settled   []fleet.InstanceID // of the present infra hash, seen so for the first time
-	settles   time.Time          // when the next one has settled if it lives
+	again     time.Time // when a step is due again that failed
+	settles   time.Time // when the next one has settled if it lives
 }
 
 // join returns a group's records, and the creates that have begun and are not
@@ -100,9 +101,7 @@ func (o *observations) join(l Ledger, g fleet.Group, begun []fleet.Instance, at 
 	for n := range records {
 		b := o.observation(records[n].ID)
 		j.add(b, records[n], at)
-		if b.judge(&records[n], at) && records[n].Hashes.Infra == g.Hashes.Infra {
-			j.settled = append(j.settled, records[n].ID)
-		}
+		b.judge(&records[n], at)
 		delete(unrecorded, records[n].ID)
 	}
 	for _, x := range unrecorded {
