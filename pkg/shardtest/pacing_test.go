@@ -1,6 +1,7 @@
 package shardtest_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,25 @@ func TestFailingGroupIsPaced(t *testing.T) {
 				t.Errorf("%d creates in an hour, want about 30", n)
 			}
 		})
+	}
+}
+
+// TestSpotWaveIsMadeGood: half of a fleet that has not settled yet ends at once, and is
+// there again as fast as it came up.
+func TestSpotWaveIsMadeGood(t *testing.T) {
+	const grow, wave = "scale web 40\nwait 40s\n", 20
+	story := twoServers + grow
+	for n := range wave {
+		story += fmt.Sprintf("vm dies any%d\n", 2*n+2)
+	}
+	entries := told(t, story+"wait 5m\n")
+	lost := after(entries, "vm dies", "", " of web: running to ")
+	if len(lost) < wave-4 { // any may be one of another group
+		t.Fatalf("%d of web were lost", len(lost))
+	}
+	came := registered(t, entries, "scale web", "web", wave)
+	if took := registered(t, entries, "vm dies", "web", len(lost)); took > came+5*time.Second {
+		t.Errorf("%d replacements came to run after %s, as many new ones after %s", len(lost), took, came)
 	}
 }
 
