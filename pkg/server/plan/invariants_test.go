@@ -48,14 +48,18 @@ func urgentIn(v plan.View, c count) int {
 
 // onTrial is a second reading of what a trial is.
 func onTrial(v plan.View, i plan.Instance) bool {
-	settled := i.RegisteredAt != nil && v.Now.Sub(*i.RegisteredAt) >= v.Settings.Settle
+	proof := v.Settings.Settle
+	if v.Pace.Proof > 0 {
+		proof = min(proof, v.Pace.Proof)
+	}
+	lasted := i.RegisteredAt != nil && v.Now.Sub(*i.RegisteredAt) >= proof
 	switch {
 	case i.OnDemand || i.Hashes.Outdated(v.Group.Hashes) || !i.Phase.Active():
 		return false
 	case !v.Pace.Settling:
 		return i.Phase == fleet.Pending && i.Provider.ID == "" && i.Busy
 	case i.Phase == fleet.Running:
-		return !settled
+		return !lasted
 	default:
 		return i.Provider.ID != "" || i.Busy || i.VM == plan.VMAlive
 	}

@@ -52,6 +52,7 @@ func anyPace() *rapid.Generator[plan.Pace] {
 			NotBefore: rapid.SampledFrom([]time.Time{{}, {}, now, now.Add(time.Second)}).Draw(t, "hold"),
 			Trials:    rapid.SampledFrom([]int{0, 0, 1, 2, 4}).Draw(t, "trials"),
 			Settling:  rapid.Bool().Draw(t, "settling"),
+			Proof:     rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Second, time.Hour}).Draw(t, "proof"),
 		}
 	})
 }

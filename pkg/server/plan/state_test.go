@@ -84,6 +84,8 @@ func parseGroup(t *testing.T, v *plan.View, word string) {
 		number(t, value, &v.Pace.Trials)
 	case "settling":
 		v.Pace.Settling = true
+	case "proof":
+		v.Pace.Proof = span(t, value)
 	case "settle":
 		s.Settle = span(t, value)
 	case "max-surge":

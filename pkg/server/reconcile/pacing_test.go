@@ -84,6 +84,29 @@ func alone(t *testing.T, n int) (took time.Duration) {
 	return took
 }
 
+// TestDeathsInAFreshFleetAreMadeUpForAtOnce: two machines die a second apart among twenty
+// that came up a moment ago.
+func TestDeathsInAFreshFleetAreMadeUpForAtOnce(t *testing.T) {
+	bubble(t, fake.Config{CreateLatency: fake.Fixed(50 * time.Millisecond)}, func(t *testing.T, s *shard) {
+		s.adjust = func(c *reconcile.Config) { c.CreateRate = usual }
+		s.wanted.settings.Settle = 2 * time.Minute
+		s.size(web, 20)
+		s.lead()
+		pass(20 * time.Second)
+		for n, victim := range s.expectRunning(web, 20)[:2] {
+			before := s.creates()
+			s.world.Kill(victim)
+			pass(time.Second)
+			if made := s.creates() - before; made != 1 {
+				t.Errorf("death %d: %d creates within a second", n, made)
+			}
+		}
+		if c, ok := s.term.CreatesFailing(web); ok {
+			t.Errorf("said to fail: %+v", c)
+		}
+	})
+}
+
 // TestMachinesThatDieYoungHoldUpNobodyElse: a group whose machines don't live long
 // leaves the shard's creates to the others, and says that it fails.
 func TestMachinesThatDieYoungHoldUpNobodyElse(t *testing.T) {
