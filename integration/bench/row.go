@@ -38,7 +38,7 @@ func rows(siegeTime time.Duration) []row {
 		{name: "frozen", what: "the leader stopped and continued, 200 instances on dev-s3", bound: 10 * time.Minute, run: measureFrozen},
 		{name: "connected", what: "agents over mutual TLS, three streams each", bound: 20 * time.Minute, run: measureConnected},
 		{name: "siege", what: "1,000 agents while strangers attack from four addresses", bound: 20*time.Minute + 12*siegeTime, run: measureSiege},
-		{name: "kubernetes", what: "the operator on a real control plane, with shards in memory", bound: 30 * time.Minute, run: measureKubernetes},
+		{name: "kubernetes", what: "the operator on a real control plane, shards in memory", bound: 30 * time.Minute, run: measureKubernetes},
 		{name: "stack", what: "the development stack with Kubernetes", bound: 20 * time.Minute, run: measureStack},
 		{name: "footprint", what: "real binaries: idle RSS, compressed size", bound: 20 * time.Minute, run: measureFootprint},
 		{name: "idle", what: "object-storage requests of an idle shard", bound: 10 * time.Minute, run: measureIdle, background: startIdle},
