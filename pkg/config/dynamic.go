@@ -52,6 +52,12 @@ type Entry struct {
 	Rotation      *Rotation          `json:"rotation,omitempty"`
 	Leaving       []fleet.InstanceID `json:"leaving,omitempty"` // sorted, each once
 	Removed       bool               `json:"removed,omitempty"` // scale to zero, then forget
+	// Missing marks what the leader wrote in place of an entry that had gone without a
+	// sign that it was to go: what was known of it, or only how many instances there
+	// are. Nothing that works is removed until a change or a reset ends it.
+	Missing bool `json:"missing,omitempty"`
+	// Undefined: beside Missing, nothing is known but Size, which is how many there are.
+	Undefined bool `json:"undefined,omitempty"`
 	// Revision rises with every change that is asked for; 0 before there was one,
 	// or when it was made by a version that has none.
 	Revision uint64 `json:"revision,omitempty"`

@@ -22,6 +22,10 @@ var (
 	ErrRemoved = errors.New("the group is being deleted: give a template to create it anew")
 	// ErrExists: there is such a group, and the change was to make a new one.
 	ErrExists = errors.New("there is such a group already, and it was left as it is")
+	// ErrUnknownGroup: the group has instances, its record is missing, and nothing is
+	// known of its definition.
+	ErrUnknownGroup = errors.New("its record is missing and nothing is known of its definition: " +
+		"create the group, with a template and a size, or delete it")
 )
 
 // Change is one edit of a group. Fields that are nil stay as they are. An empty
@@ -197,6 +201,7 @@ func (d Dynamic) Upsert(key fleet.GroupKey, c Change) (Dynamic, error) {
 	if entry.Removed || entry.unread != nil {
 		entry = Entry{}
 	}
+	entry.Missing, entry.Undefined = false, false
 	set(&entry.Template, c.Template)
 	set(&entry.Size, c.Size)
 	set(&entry.InstanceType, c.InstanceType)
@@ -260,8 +265,41 @@ func (d Dynamic) Remove(key fleet.GroupKey) Dynamic {
 	if entry.unread != nil {
 		entry = Entry{}
 	}
+	entry.Missing, entry.Undefined = false, false
 	entry.Removed, entry.Leaving, entry.Size = true, nil, nil
 	return d.revised(key, entry)
+}
+
+// Bury writes the tombstone of a group that has instances and no entry: it is to be
+// scaled to zero, with drains, and then forgotten. An entry that defines something stays
+// as it is. d is not modified.
+func (d Dynamic) Bury(key fleet.GroupKey) Dynamic {
+	if entry, ok := d.Entry(key); ok && !entry.Undefined {
+		return d
+	}
+	return d.revised(key, Entry{Removed: true})
+}
+
+// Reset drops what overrides a group that static config names. A group of its own whose
+// record was missing has it again, as it was known; one whose record is there stays as
+// it is. The error wraps ErrNoGroup, ErrRemoved or ErrUnknownGroup. d is not modified.
+func (s *Shard) Reset(d Dynamic, key fleet.GroupKey) (Dynamic, error) {
+	entry, ok := d.Entry(key)
+	if _, isStatic := s.Static(key); isStatic {
+		return d.Forget(key), nil
+	}
+	switch {
+	case !ok:
+		return Dynamic{}, fmt.Errorf("reset group %s: %w", key, ErrNoGroup)
+	case entry.Removed:
+		return Dynamic{}, fmt.Errorf("reset group %s: %w", key, ErrRemoved)
+	case !entry.Missing:
+		return d, nil
+	case entry.Undefined:
+		return Dynamic{}, fmt.Errorf("reset group %s: %w", key, ErrUnknownGroup)
+	}
+	entry.Missing = false
+	return d.revised(key, entry), nil
 }
 
 // Forget drops what is kept of a group. d is not modified.
@@ -298,16 +336,41 @@ func (d Dynamic) Settle(key fleet.GroupKey, ids []fleet.InstanceID) Dynamic {
 
 // Adopt copies the definition of every group that last named and next does not
 // into the group's entry, if it has one, so that the group lives on as one of
-// its own with the same hashes. What the entry overrides it keeps. d is not
-// modified.
+// its own with the same hashes. What the entry overrides it keeps, and one that
+// says that the group is to go goes on to say so. d is not modified.
 func (d Dynamic) Adopt(last, next *Shard) Dynamic {
 	for tenant, groups := range d.Groups {
 		for name, entry := range groups {
 			key := fleet.GroupKey{Tenant: tenant, Name: name}
 			static, was := last.Static(key)
-			if _, is := next.Static(key); was && !is && entry.unread == nil {
+			if _, is := next.Static(key); was && !is && entry.unread == nil && !entry.Removed && !entry.Undefined {
 				d = d.with(key, entry.outliving(static))
 			}
+		}
+	}
+	return d
+}
+
+// Succeed marks, among a tenant's groups, those that last named and next does not and
+// that have no entry to live on by: so that every later leader knows that they are to be
+// emptied. A mark of one that next names is dropped. d is not modified.
+func (d Dynamic) Succeed(tenant string, last, next *Shard) Dynamic {
+	for name := range last.Groups[tenant] {
+		key := fleet.GroupKey{Tenant: tenant, Name: name}
+		if _, is := next.Static(key); !is {
+			d = d.Bury(key)
+		}
+	}
+	return d.Revive(tenant, next)
+}
+
+// Revive drops the marks of groups that are to be emptied of those that static config
+// names. d is not modified.
+func (d Dynamic) Revive(tenant string, next *Shard) Dynamic {
+	for name, entry := range d.Groups[tenant] {
+		key := fleet.GroupKey{Tenant: tenant, Name: name}
+		if _, is := next.Static(key); is && entry.Removed {
+			d = d.Forget(key)
 		}
 	}
 	return d

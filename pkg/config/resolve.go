@@ -57,10 +57,30 @@ func (s *Shard) ResolveGroup(d Dynamic, key fleet.GroupKey) (group fleet.Group, 
 	return group, true, problems
 }
 
-// Orphan is a group that neither config names any more but that still has
-// instances: it is scaled to zero, with drains, and then forgotten.
-func (s *Shard) Orphan(key fleet.GroupKey) fleet.Group {
-	return fleet.Group{Key: key, Removed: true, DrainTimeout: s.Server.DefaultDrainTimeout.Std()}
+// Orphan is a group that neither config names but that may have instances. Nothing says
+// that they are to go, so they are left as they are.
+func (s *Shard) Orphan(key fleet.GroupKey) fleet.Group { return s.unknown(key, Entry{}) }
+
+// unknown is a group of which nothing is known but that it has instances.
+func (s *Shard) unknown(key fleet.GroupKey, entry Entry) fleet.Group {
+	why := "the record of this group is not in object storage, and nothing says that the group was deleted. No definition of it is known, " +
+		"so its instances are left as they are: none is removed, replaced or added. Put the record back, create the group again, " +
+		"with a template and a size, or delete it, which removes its instances"
+	return fleet.Group{
+		Key: key, Size: sizeOf(entry.Size), DrainTimeout: s.Server.DefaultDrainTimeout.Std(), Revision: entry.Revision,
+		Disabled: why, RecordMissing: why,
+	}
+}
+
+// recordMissing says what became of a group whose definition is known.
+func recordMissing(isStatic bool) string {
+	what, reset := "record", "writes the record again"
+	if isStatic {
+		what, reset = "override", "returns to the static definition"
+	}
+	return "the " + what + " of this group is not in object storage, or is older than what was known, and nothing says that it was to go. " +
+		"The group is kept as it was known: no instance that works is removed or replaced. Resetting the group " + reset +
+		", changing it writes it anew with the change, and deleting a group of its own removes its instances"
 }
 
 func (s *Shard) keys(d Dynamic) map[fleet.GroupKey]bool {
@@ -104,15 +124,23 @@ func (s *Shard) resolve(key fleet.GroupKey, entry Entry) (group fleet.Group, wro
 		ignored = s.restricted(static, entry)
 		group, wrong = s.build(key, static, entry)
 		group.Static, group.StaticSize = true, sizeOf(static.Size, s.Templates[static.Template].Size)
+		if entry.Missing {
+			group.RecordMissing = recordMissing(true)
+		}
 	case entry.Removed:
 		// What is wrong with the definition must not keep it from going.
 		group, _ = s.build(key, entry.definition(), entry)
 		group.Removed, group.Size, group.Leaving = true, 0, nil
+	case entry.Undefined:
+		group = s.unknown(key, entry)
 	default:
 		definition := entry.definition()
 		group, wrong = s.build(key, definition, entry)
 		if len(entry.unreadable) == 0 {
 			wrong = append(wrong, s.checkOwn(key, definition)...)
+		}
+		if entry.Missing {
+			group.RecordMissing = recordMissing(false)
 		}
 	}
 	return group, wrong.sorted(), append(ignored, foreign(entry.unknown)...)

@@ -32,6 +32,10 @@ type Group struct {
 	Revision uint64       // of what the API says of it: raised by each change
 	Hashes   Hashes
 	Disabled string // why the group can't be acted on; empty when it can
+	// RecordMissing says that the group's record, or its override, is gone and that
+	// nothing says that it was to go; empty: it is there. Meanwhile no instance is
+	// removed that works. A group of which no definition is known is Disabled too.
+	RecordMissing string
 }
 
 // Userdata is what a VM runs at its first boot.

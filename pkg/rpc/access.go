@@ -56,6 +56,7 @@ func Access() Table {
 		nstancev1.OperatorService_ListGroups_FullMethodName:         {Operator, true},
 		nstancev1.OperatorService_UpsertGroup_FullMethodName:        {Operator, true},
 		nstancev1.OperatorService_DeleteGroup_FullMethodName:        {Operator, true},
+		nstancev1.OperatorService_ResetGroup_FullMethodName:         {Operator, true},
 		nstancev1.OperatorService_ListInstances_FullMethodName:      {Operator, true},
 		nstancev1.OperatorService_CreateInstance_FullMethodName:     {Operator, true},
 		nstancev1.OperatorService_DeleteInstance_FullMethodName:     {Operator, true},

@@ -75,6 +75,7 @@ func accessTable() map[string]answers {
 		"OperatorService/ListGroups":         forOperators(codes.OK, codes.OK),
 		"OperatorService/UpsertGroup":        forOperators(bad, bad),
 		"OperatorService/DeleteGroup":        forOperators(bad, bad),
+		"OperatorService/ResetGroup":         forOperators(bad, bad),
 		"OperatorService/ListInstances":      forOperators(codes.OK, codes.OK),
 		"OperatorService/CreateInstance":     forOperators(bad, bad),
 		"OperatorService/DeleteInstance":     forOperators(bad, bad),

@@ -292,7 +292,7 @@ func TestEditDuringRefresh(t *testing.T) {
 		}()
 		<-arrived
 		_, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))})
-		refused(t, err, codes.NotFound, "web")
+		refused(t, err, codes.FailedPrecondition, "being deleted")
 		if err := <-answer; err != nil {
 			t.Fatal(err)
 		}

@@ -44,14 +44,6 @@ func (s *site) groupsBecome(groups string) {
 	s.putConfig(shardID)
 }
 
-// keptAll fails unless the same machines live as before and none was deleted.
-func (s *site) keptAll(before any) {
-	s.t.Helper()
-	if have := s.living(); fmt.Sprint(have) != fmt.Sprint(before) || len(s.world.Calls(fake.OpDelete)) > 0 {
-		s.t.Errorf("%v live, were %v", have, before)
-	}
-}
-
 // TestRefreshNeedsRemovalsAccepted: a config that takes groups with instances away is
 // refused with their names, and nothing changes, until a refresh names all of them.
 func TestRefreshNeedsRemovalsAccepted(t *testing.T) {
@@ -85,7 +77,7 @@ func TestRefreshNeedsRemovalsAccepted(t *testing.T) {
 				}
 			}
 			time.Sleep(time.Minute)
-			s.keptAll(machines)
+			s.keptAll("after the refresh", machines)
 			if s.accepted() != accepted {
 				t.Error("it was kept as accepted")
 			}
@@ -175,11 +167,11 @@ func TestRefreshOfATenantNeedsItsGroups(t *testing.T) {
 		}
 		_, err = p.refresh("prod/api")
 		refused(t, err, codes.FailedPrecondition, "prod/batch")
-		s.keptAll(machines)
+		s.keptAll("after the refresh", machines)
 		p.ends()
 		q := s.successor()
 		time.Sleep(time.Minute)
-		s.keptAll(machines)
+		s.keptAll("after the refresh", machines)
 		q.refreshes(updated, "prod/api", "prod/batch")
 		s.awaitEmpty("prod", "api")
 		s.awaitEmpty("prod", "batch")
@@ -225,7 +217,7 @@ func TestTakeoverAcceptsNoRemoval(t *testing.T) {
 				s.put(configAt, strings.NewReplacer(edit.pairs...).Replace(s.text()))
 				q := next(s, p)
 				time.Sleep(time.Minute)
-				s.keptAll(machines)
+				s.keptAll("after the refresh", machines)
 				if s.accepted() != accepted {
 					t.Error("it was kept as accepted")
 				}

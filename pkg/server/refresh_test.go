@@ -185,6 +185,22 @@ func TestRefreshRefusesAnInvalidConfig(t *testing.T) {
 	}
 }
 
+// mustGroupOf is a group as a client sees it.
+func mustGroupOf(t *testing.T, client nstancev1.OperatorServiceClient, key string) *nstancev1.GroupStatus {
+	t.Helper()
+	list, err := client.ListGroups(within(t), &nstancev1.ListGroupsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range list.GetGroups() {
+		if g.GetKey() == key {
+			return g
+		}
+	}
+	t.Fatalf("there is no group %s", key)
+	return nil
+}
+
 func (s *site) mustGroup(p *process, key string) *nstancev1.GroupStatus {
 	s.t.Helper()
 	g, err := p.group(key)

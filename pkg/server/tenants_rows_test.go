@@ -178,6 +178,13 @@ func (c *crossing) deleteGroup() {
 	})
 }
 
+func (c *crossing) resetGroup() {
+	c.groupsAlike(func(ctx context.Context, key string) error {
+		_, err := c.client.ResetGroup(ctx, &nstancev1.ResetGroupRequest{Key: key})
+		return err
+	})
+}
+
 func (c *crossing) listInstances() {
 	for _, group := range []string{"", "web"} {
 		resp, err := c.client.ListInstances(within(c.t), &nstancev1.ListInstancesRequest{Group: group, IncludeDeleted: true})

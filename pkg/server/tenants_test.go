@@ -48,6 +48,7 @@ func tenantTable() map[string]func(*crossing) {
 		"OperatorService/ListGroups":         (*crossing).listGroups,
 		"OperatorService/UpsertGroup":        (*crossing).upsertGroup,
 		"OperatorService/DeleteGroup":        (*crossing).deleteGroup,
+		"OperatorService/ResetGroup":         (*crossing).resetGroup,
 		"OperatorService/ListInstances":      (*crossing).listInstances,
 		"OperatorService/CreateInstance":     (*crossing).createInstance,
 		"OperatorService/DeleteInstance":     (*crossing).deleteInstance,

@@ -216,9 +216,15 @@ func (g *groups) carryOver(ctx context.Context, next *config.Shard, before []*co
 			return unreadableEdit(err)
 		}
 	}
-	for _, name := range losing(next, before) {
+	names := losing(next, before)
+	for _, name := range g.reviving(next) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
 		e := &edit{key: fleet.GroupKey{Tenant: name}, done: make(chan error, 1)}
-		e.change = func(now state) (config.Dynamic, error) { return succeed(now.entries, next, before), nil }
+		e.change = func(now state) (config.Dynamic, error) { return succeed(now.entries, name, next, before), nil }
 		g.commit(ctx, g.of(name), []*edit{e})
 		if err := <-e.done; err != nil {
 			return err
@@ -246,22 +252,40 @@ func losing(next *config.Shard, before []*config.Shard) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// succeed carries dynamic groups over to the next static config. A group that one
-// before it defined, and next does not, lives on if it has an entry of its own.
-// The groups of a tenant that is no more are deleted: nobody could do it later.
-func succeed(d config.Dynamic, next *config.Shard, before []*config.Shard) config.Dynamic {
+// reviving are the tenants that have marks of groups that are to be emptied, and which
+// next names. The caller holds all turns.
+func (g *groups) reviving(next *config.Shard) (names []string) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for name, t := range g.tenants {
+		if t.entries == nil || t.broken != nil {
+			continue
+		}
+		d := t.entries.Dynamic(name)
+		if len(d.Revive(name, next).Groups[name]) != len(d.Groups[name]) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// succeed carries a tenant's dynamic groups over to the next static config. A group that
+// one before it defined, and next does not, lives on if it has an entry of its own; else
+// it gets one that says that it is to be emptied, so that every later leader knows. The
+// groups of a tenant that is no more are deleted: nobody could do it later.
+func succeed(d config.Dynamic, tenant string, next *config.Shard, before []*config.Shard) config.Dynamic {
 	for n := len(before) - 1; n >= 0; n-- { // the most recent has the last word
 		d = d.Adopt(before[n], next)
 	}
 	for _, past := range before {
-		for tenant, groups := range d.Groups {
-			if next.HasTenant(tenant) || !past.HasTenant(tenant) {
-				continue
-			}
-			for name := range groups {
-				d = d.Remove(fleet.GroupKey{Tenant: tenant, Name: name})
-			}
+		d = d.Succeed(tenant, past, next)
+		if next.HasTenant(tenant) || !past.HasTenant(tenant) {
+			continue
+		}
+		for name := range d.Groups[tenant] {
+			d = d.Remove(fleet.GroupKey{Tenant: tenant, Name: name})
 		}
 	}
-	return d
+	return d.Revive(tenant, next)
 }

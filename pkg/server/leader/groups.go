@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -70,12 +71,26 @@ func (g *groups) Upsert(ctx context.Context, key fleet.GroupKey, c config.Change
 // Delete implements operators.Groups.
 func (g *groups) Delete(ctx context.Context, key fleet.GroupKey) error {
 	err := g.edit(ctx, &edit{key: key, asked: true, change: func(now state) (config.Dynamic, error) {
+		if !now.defined && g.lives(key) { // its record is missing, and this says what is meant
+			return now.entries.Bury(key), nil
+		}
 		return g.static.Remove(now.entries, key)
 	}})
 	if errors.Is(err, config.ErrRestricted) {
 		return rpc.Precondition.Errorf("group %s is set by static config: remove it there, or scale it to 0", key)
 	}
 	return editError(err)
+}
+
+// Reset implements operators.Groups: it drops what overrides a group of the static config,
+// and ends that a group is held.
+func (g *groups) Reset(ctx context.Context, key fleet.GroupKey) error {
+	return editError(g.edit(ctx, &edit{key: key, asked: true, change: func(now state) (config.Dynamic, error) {
+		if !now.defined && g.lives(key) {
+			return config.Dynamic{}, fmt.Errorf("reset group %s: %w", key, config.ErrUnknownGroup)
+		}
+		return g.static.Reset(now.entries, key)
+	}}))
 }
 
 // Forget implements reconcile.Groups: it removes a group's dynamic entry.
@@ -99,7 +114,7 @@ func editError(err error) error {
 		return rpc.NotFound.Errorf("%w", err)
 	case errors.Is(err, config.ErrExists):
 		return rpc.Exists.Errorf("%w", err)
-	case errors.Is(err, config.ErrRestricted), errors.Is(err, config.ErrRemoved):
+	case errors.Is(err, config.ErrRestricted), errors.Is(err, config.ErrRemoved), errors.Is(err, config.ErrUnknownGroup):
 		return rpc.Precondition.Errorf("%w", err)
 	case errors.As(err, &problems):
 		return &rpc.ViolationsError{Message: "invalid group", Violations: violations(problems)}
@@ -109,7 +124,8 @@ func editError(err error) error {
 }
 
 // Group returns a group as it is desired now. One that nothing defines any more
-// is to be emptied and forgotten.
+// comes with false, and what it may have left is to be left as it is: a group that is to
+// go has an entry that says so until it is empty.
 func (g *groups) Group(key fleet.GroupKey) (fleet.Group, bool) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -117,7 +133,7 @@ func (g *groups) Group(key fleet.GroupKey) (fleet.Group, bool) {
 	if !ok {
 		group = g.static.Orphan(key)
 		if err := g.brokenFor(key.Tenant); err != nil {
-			group.Disabled = err.Error()
+			group.Disabled, group.RecordMissing = err.Error(), ""
 		}
 	}
 	return group, ok

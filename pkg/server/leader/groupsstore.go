@@ -81,8 +81,8 @@ func (g *groups) none() *config.Entries {
 	return none
 }
 
-// all are the tenants that a config has, or an object tells of, and those that were asked
-// for.
+// all are the tenants that a config has, or an object tells of, that have instances, and
+// those that were asked for.
 func (g *groups) all(static *config.Shard) []*tenant {
 	names := map[string]bool{fleet.DefaultTenant: true}
 	for name := range static.Tenants {
@@ -96,6 +96,9 @@ func (g *groups) all(static *config.Shard) []*tenant {
 		names[name] = true
 	}
 	g.mu.RUnlock()
+	for name := range g.living() {
+		names[name] = true
+	}
 	var all []*tenant
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		all = append(all, g.of(name))
@@ -128,15 +131,20 @@ func (g *groups) load(ctx context.Context) (differs bool, err error) {
 	if g.brokenForAll() != nil {
 		return differs, nil
 	}
-	found, err := g.records.writer.Tenants(ctx)
+	all := []string{}
+	for _, t := range g.all(g.static) {
+		all = append(all, t.name)
+	}
+	found, err := g.records.writer.Tenants(ctx, all...)
 	if err != nil {
 		return differs, err
 	}
 	for name := range found {
 		g.of(name)
 	}
+	living := g.living()
 	for _, t := range g.all(g.static) {
-		other, err := g.read(t, found[t.name])
+		other, err := g.read(t, found[t.name], living)
 		if differs = differs || other; err != nil {
 			return differs, err
 		}
@@ -144,17 +152,21 @@ func (g *groups) load(ctx context.Context) (differs bool, err error) {
 	return differs, nil
 }
 
-// read takes over a tenant's object as the store has it.
-func (g *groups) read(t *tenant, o ledger.GroupsObject) (differs bool, err error) {
+// read takes over a tenant's object as the store has it, judged by what lives.
+func (g *groups) read(t *tenant, o ledger.GroupsObject, living living) (differs bool, err error) {
 	known := t.entries != nil && g.brokenOf(t) == nil
 	if known && o.ETag == t.version.etag {
 		t.stale = false
 		return false, nil
 	}
 	if o.ETag == "" {
+		held, rev, err := g.hold(t, g.none(), o, living)
+		if err != nil {
+			return false, err
+		}
 		g.breaks(t, nil)
-		t.entries, t.stale = g.none(), false
-		return true, t.version.saw(config.Header{}, "")
+		t.entries, t.stale = held, false
+		return true, t.version.saw(config.Header{Rev: rev}, "")
 	}
 	entries, err := config.ParseEntries(o.Body)
 	if err == nil {
@@ -169,11 +181,16 @@ func (g *groups) read(t *tenant, o ledger.GroupsObject) (differs bool, err error
 	if err := t.version.saw(entries.Header(), o.ETag); err != nil {
 		return false, err
 	}
+	held, rev, err := g.hold(t, entries, o, living)
+	if err != nil {
+		return false, err
+	}
+	t.version.rev = max(t.version.rev, rev)
 	if g.brokenOf(t) != nil {
 		defer g.doubt() // it was left out so far
 	}
 	g.breaks(t, nil, entries.Foreign()...)
-	t.entries, t.stale = entries, false
+	t.entries, t.stale = held, false
 	return true, nil
 }
 
@@ -322,8 +339,10 @@ func (g *groups) wrong(key fleet.GroupKey) bool {
 	return len(g.problems[key]) > 0
 }
 
-// tell reports what is wrong with the definitions of dynamic groups.
+// tell reports what is wrong with the definitions of dynamic groups, and which of them
+// are missing.
 func (g *groups) tell() {
+	g.tellMissing(func(fleet.GroupKey) bool { return true })
 	for _, p := range g.invalid() {
 		g.report(fleet.Problem{At: g.cfg.Now(), Reason: ReasonGroups, Message: p.String(), Group: groupIn(p.Path)})
 	}

@@ -259,6 +259,31 @@ func (s *problems) mendedOf(key fleet.GroupKey, still bool) {
 	}
 }
 
+// returned drops the problem that a group's record is missing of those of which it is
+// not any more.
+func (s *problems) returned(missing func(fleet.GroupKey) bool) {
+	s.mu.Lock()
+	keys := map[fleet.GroupKey]bool{}
+	for x := range s.standing {
+		if x.reason == ReasonRecordMissing {
+			keys[x.group] = true
+		}
+	}
+	s.mu.Unlock()
+	for key := range keys {
+		if !missing(key) {
+			s.solved(key, ReasonRecordMissing)
+		}
+	}
+}
+
+// stands reports whether a problem of a group is known.
+func (s *problems) stands(key fleet.GroupKey, reason string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.standing[subject{group: key, reason: reason}]
+}
+
 // groupIn is the group that a field belongs to, such as groups.prod.web.size; zero
 // when it belongs to none.
 func groupIn(path string) fleet.GroupKey {

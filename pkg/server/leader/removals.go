@@ -46,7 +46,14 @@ func liveByGroup(all []fleet.Instance) map[fleet.GroupKey]live {
 // lives on by an entry of its own is none of them, nor is one that is disabled, whose
 // machines stay. Sorted by key.
 func removals(from, to *config.Shard, entries config.Dynamic, groups map[fleet.GroupKey]live) (all []operators.Removal) {
-	after := succeed(entries, to, []*config.Shard{from})
+	tenants := map[string]bool{}
+	for key := range groups {
+		tenants[key.Tenant] = true
+	}
+	after := entries
+	for tenant := range tenants {
+		after = succeed(after, tenant, to, []*config.Shard{from})
+	}
 	for key, l := range groups {
 		was, is := keeps(from, entries, key), keeps(to, after, key)
 		r := operators.Removal{Key: key, Emptied: is == empty}
@@ -190,7 +197,7 @@ func (g *groups) staysBy(from, to *config.Shard, key fleet.GroupKey) bool {
 	if t := g.of(key.Tenant); t.entries != nil {
 		entries = t.entries.Dynamic(t.name)
 	}
-	return keeps(to, succeed(entries, to, []*config.Shard{from}), key) == whole
+	return keeps(to, succeed(entries, key.Tenant, to, []*config.Shard{from}), key) == whole
 }
 
 // unaccepted is the refusal of a config for removals that were not accepted.

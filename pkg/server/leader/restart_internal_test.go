@@ -122,7 +122,7 @@ func TestSucceed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := succeed(d, next, []*config.Shard{ran, kept})
+	out := succeed(d, "default", next, []*config.Shard{ran, kept})
 	e, _ := out.Entry(fleet.GroupKey{Tenant: "default", Name: "web"})
 	if e.Template == nil || *e.Template != "knd" || e.Args["from"] != "ran" || *e.Size != 5 {
 		t.Errorf("web became %+v", e)
@@ -131,13 +131,13 @@ func TestSucceed(t *testing.T) {
 		t.Errorf("own became %+v", e)
 	}
 	withoutProd := parsed(t, `"tenants": { "prod": {} },`, ``)
-	out = succeed(d, withoutProd, []*config.Shard{ran})
+	out = succeed(d, "prod", withoutProd, []*config.Shard{ran})
 	if e, _ := out.Entry(fleet.GroupKey{Tenant: "prod", Name: "own"}); !e.Removed {
 		t.Errorf("own of a tenant that is no more became %+v", e)
 	}
 	// One that was never declared is somebody's mistake, which is told of; nothing
 	// of it is deleted.
-	if out = succeed(d, withoutProd, []*config.Shard{withoutProd}); !reflect.DeepEqual(out, d) {
+	if out = succeed(d, "prod", withoutProd, []*config.Shard{withoutProd}); !reflect.DeepEqual(out, d) {
 		t.Errorf("entries of an unknown tenant became %+v", out)
 	}
 }

@@ -26,7 +26,7 @@ type subject struct {
 func lasts(reason string) bool {
 	switch reason {
 	case reconcile.ReasonLoadBalancer, reconcile.ReasonOrphans, reconcile.ReasonAbsent, delivery.ReasonFiles,
-		ReasonConfig, ReasonAwaits, ReasonGroups, ReasonStuck, ReasonIdentityShared:
+		ReasonConfig, ReasonAwaits, ReasonGroups, ReasonRecordMissing, ReasonStuck, ReasonIdentityShared:
 		return true
 	default:
 		return reconcile.Lasts(reason)

@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/delivery"
 )
@@ -15,5 +16,7 @@ func (t *Term) tidy(ctx context.Context) {
 		t.files.Tidy(t.groups.gone)
 		t.roster.Tidy()
 		t.problems.prune()
+		t.problems.returned(t.groups.missing)
+		t.groups.tellMissing(func(key fleet.GroupKey) bool { return !t.problems.stands(key, ReasonRecordMissing) })
 	}
 }

@@ -71,6 +71,27 @@ func (s *Service) DeleteGroup(ctx context.Context, req *nstancev1.DeleteGroupReq
 	return &nstancev1.DeleteGroupResponse{}, nil
 }
 
+// ResetGroup drops what overrides a static group, or ends that a group is held whose
+// record was missing. It is durable when it answers.
+func (s *Service) ResetGroup(ctx context.Context, req *nstancev1.ResetGroupRequest) (*nstancev1.ResetGroupResponse, error) {
+	shard, tenant, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key, err := groupKey(tenant, req.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	if err := shard.Groups.Reset(ctx, key); err != nil {
+		return nil, err
+	}
+	status, err := groupStatus(shard, key)
+	if err != nil {
+		return nil, err
+	}
+	return &nstancev1.ResetGroupResponse{Group: status}, nil
+}
+
 func groupKey(tenant, name string) (fleet.GroupKey, error) {
 	if err := fleet.CheckName(name); err != nil {
 		return fleet.GroupKey{}, invalid("key", err.Error())

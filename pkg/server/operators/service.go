@@ -52,13 +52,16 @@ type Shard struct {
 type Groups interface {
 	// All lists the groups that are desired or still have instances, sorted.
 	All() []fleet.GroupKey
-	// Group is not ok when nothing defines the group, which is to be emptied then.
+	// Group is not ok when nothing defines the group, of which nothing changes then.
 	Group(key fleet.GroupKey) (g fleet.Group, ok bool)
 	// Upsert and Delete are durable when they return nil. With ifETag, Upsert changes
 	// only the group whose ETag is this one, and with an empty one makes a group that is
 	// not there; otherwise it fails with rpc.Conflict.
 	Upsert(ctx context.Context, key fleet.GroupKey, c config.Change, ifETag *string) error
 	Delete(ctx context.Context, key fleet.GroupKey) error
+	// Reset drops what overrides a static group, or ends that a group is held whose
+	// record was missing. It is durable when it returns nil.
+	Reset(ctx context.Context, key fleet.GroupKey) error
 }
 
 // Instances are the records of the shard's instances.

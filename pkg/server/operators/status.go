@@ -87,7 +87,10 @@ func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus) []*nstanc
 		ready.Reason = "NotAtSize"
 	}
 	out := []*nstancev1.Condition{ready}
-	if g.Disabled != "" {
+	if g.RecordMissing != "" {
+		out = append(out, &nstancev1.Condition{Type: "GroupRecordMissing", Status: true, Reason: "NotInStorage", Message: g.RecordMissing})
+	}
+	if g.Disabled != "" && g.Disabled != g.RecordMissing {
 		out = append(out, &nstancev1.Condition{Type: "Disabled", Status: true, Reason: "InvalidDefinition", Message: g.Disabled})
 	}
 	if g.Removed && g.Disabled == "" { // one that is disabled stays as it is
@@ -100,7 +103,7 @@ func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus) []*nstanc
 	if failing {
 		out = append(out, createsFailing(f))
 	}
-	if p, atSize := shard.Problems.OfGroup(g.Key); p.Message != "" && (atSize || !ready.Status) && (!failing || !sameWords(p, f)) {
+	if p, atSize := shard.Problems.OfGroup(g.Key); p.Message != "" && p.Message != g.RecordMissing && (atSize || !ready.Status) && (!failing || !sameWords(p, f)) {
 		out = append(out, &nstancev1.Condition{Type: "Degraded", Status: true, Reason: p.Reason, Message: p.Message})
 	}
 	return out

@@ -30,10 +30,22 @@ func (d *decision) settle() {
 	}
 }
 
-// forget drops a group that was to go once nothing but tombstones is left of
-// it. Their records are pruned whether the group is known or not.
+// held reports whether the group's record is missing: nothing that works is removed then.
+func (t *tally) held() bool { return t.view.Group.RecordMissing != "" }
+
+// dropUnmade ends a pending instance that never was more than a record, of a group
+// without a known definition: none will be made, and the group is not there for it.
+func (d *decision) dropUnmade(i *Instance) {
+	if d.held() && i.Phase == fleet.Pending && !i.Busy && !mayBeMade(i) && i.VM != VMAlive {
+		d.drop(i, ReasonStray)
+	}
+}
+
+// forget drops a group that was to go, or of which nothing but its instances was
+// known, once nothing but tombstones is left of it. Their records are pruned whether the group is known or not.
 func (d *decision) forget() {
-	if d.view.Group.Removed && d.records == 0 {
+	unknown := d.held() && d.view.Group.Disabled != "" && d.view.Group.Template == ""
+	if (d.view.Group.Removed || unknown) && d.records == 0 {
 		d.act(Action{Kind: Forget, Reason: ReasonGroupRemoved})
 	}
 }

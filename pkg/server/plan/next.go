@@ -61,6 +61,7 @@ func (d *decision) active(i *Instance) {
 	}
 	if d.view.Group.Disabled != "" {
 		d.present++
+		d.dropUnmade(i)
 		return
 	}
 	c := ConditionOf(i, d.view.Settings, d.view.Takeover, d.view.Now)
@@ -147,7 +148,7 @@ func newDecision(v View) *decision {
 		d.size = 0
 	}
 	d.own = v.Group.MaxSurge.Of(d.size)
-	if len(v.Group.Leaving) > 0 {
+	if len(v.Group.Leaving) > 0 && !d.held() {
 		d.leaving = make(map[fleet.InstanceID]bool, len(v.Group.Leaving))
 		for _, id := range v.Group.Leaving {
 			d.leaving[id] = true

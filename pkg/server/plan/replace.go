@@ -12,7 +12,9 @@ func (d *decision) chooseReplaced() {
 	if d.size == 0 {
 		return
 	}
-	d.markStale()
+	if !d.held() {
+		d.markStale()
+	}
 	if m := d.oldest(func(m *member) bool { return m.asked && m.running }); m != nil {
 		d.replaced, d.replacedReason = d.urgent(m), ReasonReplaceAsked
 		return
@@ -20,7 +22,7 @@ func (d *decision) chooseReplaced() {
 	if m := d.unhealthyReplacement(); m != nil {
 		d.replaced, d.replacedReason = d.urgent(m), ReasonUnhealthy
 	}
-	if m := d.oldestAged(d.view.Settings.ForcedAge); m != nil && m != d.replaced {
+	if m := d.oldestAged(d.view.Settings.ForcedAge); m != nil && m != d.replaced && !d.held() {
 		d.forced = d.urgent(m)
 	}
 }

@@ -5,6 +5,9 @@ package plan
 // the unhealthy ones, those that never came up, then the oldest. An instance
 // that is on its way out, or busy and perhaps so, is taken to be one of them.
 func (d *decision) scaleDown() {
+	if d.held() {
+		return
+	}
 	reason := ReasonScaleDown
 	if d.view.Group.Removed {
 		reason = ReasonGroupRemoved

@@ -39,6 +39,9 @@ type Ledger interface {
 	// records that appeared, and records that another hand removed. It costs a
 	// request per thousand records.
 	Relist(ctx context.Context) (appeared, vanished []fleet.InstanceID, err error)
+	// Recall reads one record that memory lacks by its key, since no listing is proof
+	// that there is none, and reports whether memory has it then.
+	Recall(ctx context.Context, tenant string, id fleet.InstanceID) (found bool, err error)
 	// Vanished returns how many records, tombstones aside, the Relist under way
 	// or else the last one has found to be removed so far.
 	Vanished() int
@@ -60,8 +63,9 @@ type Fence interface {
 type Groups interface {
 	// Keys lists the groups that are defined.
 	Keys() []fleet.GroupKey
-	// Group returns a group as it is wanted now. One that is not defined (any
-	// more) comes with false, and as a group to be emptied.
+	// Group returns a group as it is wanted now. One that is not defined comes with
+	// false, and says whether what it may have left is to be left as it is: Disabled,
+	// with RecordMissing, unless it is known that it is to go, which Removed says.
 	Group(key fleet.GroupKey) (fleet.Group, bool)
 	// Settings returns the durations that decisions use.
 	Settings() plan.Settings

@@ -285,6 +285,24 @@ func (l *ledger) Remove(ctx context.Context, id fleet.InstanceID) error {
 	return nil
 }
 
+func (l *ledger) Recall(ctx context.Context, _ string, id fleet.InstanceID) (bool, error) {
+	if err := wait(ctx, l.b.latency); err != nil {
+		return false, err
+	}
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	if l.b.down {
+		return false, errStoreDown
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, ok := l.b.records[id]
+	if _, known := l.records[id]; ok && !known {
+		l.records[id] = r.Clone()
+	}
+	return ok, nil
+}
+
 func (l *ledger) Vanished() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

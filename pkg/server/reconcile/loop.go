@@ -95,6 +95,9 @@ func (l *Loop) takeOver(ctx context.Context) bool {
 
 // begin starts the term's decisions from the provider's first list.
 func (l *Loop) begin(ctx context.Context, vms []provider.VM, asked time.Time) {
+	if err := l.sweeper.recall(ctx, vms); err != nil { // no VM is an orphan yet, each is looked for again
+		l.fail(ctx, err, fleet.GroupKey{}, "")
+	}
 	records := l.cfg.Ledger.Instances()
 	for _, r := range records {
 		if r.Phase == fleet.Pending {

@@ -31,10 +31,13 @@ import (
 type orphans struct {
 	lost    map[string]time.Time // instance and provider ids of VMs that may have had a record: when each was last an orphan
 	sweeps  map[string]int       // by provider id: sweeps in a row that saw it
+	absent  map[string]bool      // by provider id: its record was read by its key, and there is none
 	tooMany bool                 // none is deleted
 }
 
-func newOrphans() orphans { return orphans{lost: map[string]time.Time{}, sweeps: map[string]int{}} }
+func newOrphans() orphans {
+	return orphans{lost: map[string]time.Time{}, sweeps: map[string]int{}, absent: map[string]bool{}}
+}
 
 // forgetLost is for how long no list has to show a VM without a record until it is
 // gone for certain, however late lists may be.
@@ -113,8 +116,11 @@ func (o *orphans) nominate(c census, held bool, atSize func(fleet.GroupKey) bool
 // that a VM beside them is not needed.
 func (s *sweeper) atSize(key fleet.GroupKey) bool {
 	g, defined := s.cfg.Groups.Group(key)
-	if !defined || g.Removed {
+	switch {
+	case !defined || g.Removed:
 		return true
+	case g.RecordMissing != "": // there may be more to it
+		return false
 	}
 	running, recorded := 0, map[fleet.InstanceID]bool{}
 	for _, r := range s.cfg.Ledger.Group(key) {
@@ -157,6 +163,9 @@ func (s *sweeper) removeOrphan(ctx context.Context, vm provider.VM) error {
 	got := s.cloud.get(ctx, vm.Ref())
 	if got.err != nil {
 		return because(ReasonProvider, fmt.Errorf("ask for the stray VM %s: %w", vm.ProviderID, got.err))
+	}
+	if _, err := s.recallOne(ctx, vm); err != nil {
+		return err
 	}
 	if !got.found || got.vm.State == provider.StateDeleting || wordOf(got.vm.State) == plan.VMGone || s.meant(vm) {
 		return nil

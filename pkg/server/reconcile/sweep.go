@@ -138,6 +138,9 @@ func (s *sweeper) sweep(ctx context.Context, n int) error {
 			return err
 		}
 	}
+	if err := s.recall(ctx, vms); err != nil {
+		return err
+	}
 	c := compare(s.cfg.Ledger.Instances(), s.claims(), vms)
 	s.witness.records.Store(int64(c.live))
 	found := s.absorb(ctx, c, asked)

@@ -25,6 +25,7 @@ const (
 	OperatorService_ListGroups_FullMethodName         = "/nstance.v1.OperatorService/ListGroups"
 	OperatorService_UpsertGroup_FullMethodName        = "/nstance.v1.OperatorService/UpsertGroup"
 	OperatorService_DeleteGroup_FullMethodName        = "/nstance.v1.OperatorService/DeleteGroup"
+	OperatorService_ResetGroup_FullMethodName         = "/nstance.v1.OperatorService/ResetGroup"
 	OperatorService_ListInstances_FullMethodName      = "/nstance.v1.OperatorService/ListInstances"
 	OperatorService_CreateInstance_FullMethodName     = "/nstance.v1.OperatorService/CreateInstance"
 	OperatorService_DeleteInstance_FullMethodName     = "/nstance.v1.OperatorService/DeleteInstance"
@@ -63,6 +64,11 @@ type OperatorServiceClient interface {
 	// DeleteGroup scales a dynamic group to zero, then forgets it. A static group
 	// is FAILED_PRECONDITION.
 	DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error)
+	// ResetGroup drops what overrides a static group, whose static definition counts
+	// from then on. A group of its own that is held, because its record was missing, has
+	// it again as it was known; FAILED_PRECONDITION if nothing is known of it. Any other
+	// group stays as it is.
+	ResetGroup(ctx context.Context, in *ResetGroupRequest, opts ...grpc.CallOption) (*ResetGroupResponse, error)
 	// ListInstances lists the instances of the caller's tenant in order of their
 	// ids, which is by kind and then by age, page by page.
 	ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
@@ -155,6 +161,16 @@ func (c *operatorServiceClient) DeleteGroup(ctx context.Context, in *DeleteGroup
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteGroupResponse)
 	err := c.cc.Invoke(ctx, OperatorService_DeleteGroup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorServiceClient) ResetGroup(ctx context.Context, in *ResetGroupRequest, opts ...grpc.CallOption) (*ResetGroupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResetGroupResponse)
+	err := c.cc.Invoke(ctx, OperatorService_ResetGroup_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -314,6 +330,11 @@ type OperatorServiceServer interface {
 	// DeleteGroup scales a dynamic group to zero, then forgets it. A static group
 	// is FAILED_PRECONDITION.
 	DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error)
+	// ResetGroup drops what overrides a static group, whose static definition counts
+	// from then on. A group of its own that is held, because its record was missing, has
+	// it again as it was known; FAILED_PRECONDITION if nothing is known of it. Any other
+	// group stays as it is.
+	ResetGroup(context.Context, *ResetGroupRequest) (*ResetGroupResponse, error)
 	// ListInstances lists the instances of the caller's tenant in order of their
 	// ids, which is by kind and then by age, page by page.
 	ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
@@ -369,6 +390,9 @@ func (UnimplementedOperatorServiceServer) UpsertGroup(context.Context, *UpsertGr
 }
 func (UnimplementedOperatorServiceServer) DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteGroup not implemented")
+}
+func (UnimplementedOperatorServiceServer) ResetGroup(context.Context, *ResetGroupRequest) (*ResetGroupResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResetGroup not implemented")
 }
 func (UnimplementedOperatorServiceServer) ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListInstances not implemented")
@@ -525,6 +549,24 @@ func _OperatorService_DeleteGroup_Handler(srv interface{}, ctx context.Context, 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(OperatorServiceServer).DeleteGroup(ctx, req.(*DeleteGroupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperatorService_ResetGroup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResetGroupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).ResetGroup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_ResetGroup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).ResetGroup(ctx, req.(*ResetGroupRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -718,6 +760,10 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteGroup",
 			Handler:    _OperatorService_DeleteGroup_Handler,
+		},
+		{
+			MethodName: "ResetGroup",
+			Handler:    _OperatorService_ResetGroup_Handler,
 		},
 		{
 			MethodName: "ListInstances",

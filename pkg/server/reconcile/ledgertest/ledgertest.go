@@ -33,7 +33,7 @@ type Store interface {
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	for name, test := range map[string]func(*testing.T, Store){
 		"Create": create, "LostReply": lostReply, "Update": update, "Refused": refused, "Remove": remove,
-		"Relist": relist, "OverTerm": overTerm, "Malformed": malformed,
+		"Relist": relist, "Recall": recall, "OverTerm": overTerm, "Malformed": malformed,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
@@ -211,6 +211,18 @@ func relist(t *testing.T, s Store) {
 		t.Errorf("%d vanished, want 1: a tombstone does not count", n)
 	}
 	expect(t, l, phases{c.ID: fleet.Pending, pending(t, 4).ID: fleet.Pending})
+}
+
+// recall: a record that memory lacks is found by its key.
+func recall(t *testing.T, s Store) {
+	l := s.Lead(t)
+	s.Place(t, pending(t, 1))
+	for n, want := range map[int]bool{1: true, 2: false} {
+		if found, err := l.Recall(t.Context(), group().Tenant, pending(t, n).ID); found != want || err != nil {
+			t.Errorf("record %d is found: %v, %v", n, found, err)
+		}
+	}
+	expect(t, l, phases{pending(t, 1).ID: fleet.Pending})
 }
 
 // overTerm: a term that is over is told so by its writes.

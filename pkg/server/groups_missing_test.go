@@ -1,0 +1,341 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/objecttest"
+	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/grpc/codes"
+)
+
+// missingGroup is the condition of a group whose record is missing.
+const missingGroup = "GroupRecordMissing"
+
+// elevenOf starts a shard in which a group of its own has nine machines, and one of the
+// static config, by an override, two where that says one.
+func elevenOf(t *testing.T) (s *site, p *process, listing *objecttest.Listing) {
+	t.Helper()
+	s = newSite(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 1 } }`), replaced(`"report_interval": "1m"`, `"report_interval": "1h"`))
+	listing = objecttest.NewListing(s.inner)
+	s.store = objecttest.NewFaults(listing, nil)
+	p = s.start(func(c *server.Config) { c.CacheDir = s.t.TempDir() })
+	s.populate(p)
+	p.awaitSize("web", 1)
+	for _, req := range []*nstancev1.UpsertGroupRequest{
+		{Key: "job", Template: ptr("knd"), Size: ptr(int32(9))}, {Key: "web", Size: ptr(int32(2))},
+	} {
+		if _, err := p.upsert(req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.awaitSize("job", 9)
+	p.awaitSize("web", 2)
+	s.world.ForgetCalls()
+	return s, p, listing
+}
+
+// idle lets time pass until the groups have been read again, and has clients come with
+// new certificates afterwards.
+func (p *process) idle() {
+	time.Sleep(70 * time.Minute)
+	p.look = sync.Once{}
+}
+
+// keptAll fails unless exactly these machines live and none was to be deleted.
+func (s *site) keptAll(what string, machines []fleet.InstanceID) {
+	s.t.Helper()
+	if now := s.living(); !slices.Equal(now, machines) || len(s.world.Calls(fake.OpDelete)) > 0 {
+		s.t.Fatalf("%s: %d machines live of %d, deletes: %v", what, len(now), len(machines), s.world.Calls(fake.OpDelete))
+	}
+	for _, r := range s.records() {
+		if r.Phase != fleet.Running {
+			s.t.Fatalf("%s: instance %s is %s (%s)", what, r.ID, r.Phase, r.Reason)
+		}
+	}
+}
+
+func (s *site) remove(key string) {
+	s.t.Helper()
+	if err := s.inner.Delete(context.Background(), key); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestListingLacksGroups: a listing that lacks keys, of any prefix, costs no machine, in
+// a running term and at a takeover, with a cache and without.
+func TestListingLacksGroups(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p, listing := elevenOf(t)
+		machines := s.living()
+		listing.Hide(func(key string) bool { return strings.HasPrefix(key, "groups/") })
+		p.idle() // the groups are listed every hour
+		s.keptAll("in a running term", machines)
+		if g := s.mustGroup(p, "job"); condition(g, missingGroup) != nil || g.GetSize() != 9 {
+			t.Errorf("job is %v", g)
+		}
+		listing.Hide(func(key string) bool {
+			return strings.HasPrefix(key, "groups/") || strings.HasPrefix(key, "instance/") && len(key)%2 == 0
+		})
+		p.ends()
+		q := s.successor() // its cache is empty
+		q.idle()
+		s.keptAll("at a takeover", machines)
+		if g := s.mustGroup(q, "job"); condition(g, missingGroup) != nil || g.GetSize() != 9 {
+			t.Errorf("job is %v", g)
+		}
+	})
+}
+
+// TestListingLacksRecords: at a takeover without a cache, records that are not listed are
+// found by the machines that they stand for.
+func TestListingLacksRecords(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p, listing := elevenOf(t)
+		machines := s.living()
+		hidden := 0
+		listing.Hide(func(key string) bool {
+			if !strings.HasPrefix(key, "instance/") {
+				return false
+			}
+			hidden++
+			return true
+		})
+		p.ends()
+		s.successor()
+		time.Sleep(10 * time.Minute)
+		s.keptAll("without any record listed", machines)
+		if hidden == 0 || len(s.world.Calls(fake.OpCreate)) > 0 {
+			t.Errorf("%d records hidden, created: %v", hidden, s.world.Calls(fake.OpCreate))
+		}
+	})
+}
+
+// TestLateListing: a listing that is 20 s behind, a change, and a failover to a server
+// that knows the shard as it was before.
+func TestLateListing(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p, listing := elevenOf(t)
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Size: ptr(int32(1))}); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitSize("job", 1)
+		q := s.start(func(c *server.Config) { c.ID = "b" }) // it reads the groups as they are
+		eventually(t, "it follows", func() error {
+			if q.log.count("serving") == 0 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		time.Sleep(time.Minute)
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Size: ptr(int32(9))}); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitSize("job", 9)
+		s.world.ForgetCalls()
+		alive := func() (ids []fleet.InstanceID) {
+			for _, r := range s.records() {
+				if r.Phase == fleet.Running {
+					ids = append(ids, r.ID)
+				}
+			}
+			return ids
+		}
+		machines := alive()
+		listing.Lag(20 * time.Second)
+		p.ends()
+		q.takesAgents()
+		time.Sleep(10 * time.Minute)
+		if now := alive(); !slices.Equal(now, machines) || len(s.world.Calls(fake.OpDelete)) > 0 {
+			t.Errorf("%v run, were %v; deletes %v", now, machines, s.world.Calls(fake.OpDelete))
+		}
+	})
+}
+
+// lost are the ways in which groups lose their records by hand.
+func lost() map[string]func(*site) {
+	entry := regexp.MustCompile(`(?s)"groups": \{.*\}`)
+	return map[string]func(*site){
+		"object removed": func(s *site) { s.remove(groupsAt) },
+		"entries removed": func(s *site) {
+			s.put(groupsAt, entry.ReplaceAllString(s.get(groupsAt), `"groups": {} }`))
+		},
+		"older object": func(s *site) {
+			s.put(groupsAt, `{ "epoch": 1, "rev": 1, "writer": "a", "groups": { "job": { "template": "knd", "size": 1 } } }`)
+		},
+	}
+}
+
+// TestGroupRecordsLost: a group whose record went by hand is held as it was known and
+// told, by the leader that knows it and by one that knows nothing, until it is said what
+// is meant.
+func TestGroupRecordsLost(t *testing.T) {
+	for name, lose := range lost() {
+		for _, cold := range []bool{false, true} {
+			if cold && name != "object removed" {
+				continue // without memory nothing shows that an object is not what it was
+			}
+			t.Run(fmt.Sprint(name, ", cold ", cold), simulation(func(t *testing.T) {
+				s, p, _ := elevenOf(t)
+				machines := s.living()
+				if cold {
+					p.ends()
+				}
+				lose(s)
+				if cold {
+					p = s.successor()
+				}
+				p.idle()
+				s.keptAll("in the term", machines)
+				p.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
+					return e.GetReason() == missingGroup && e.GetGroup() == "job"
+				})
+				for _, key := range []string{"job", "web"} {
+					if g := s.mustGroup(p, key); condition(g, missingGroup) == nil {
+						t.Errorf("%s is %v", key, g)
+					}
+				}
+				p.ends()
+				p = s.successorNamed("c") // which has no cache
+				p.idle()
+				s.keptAll("after another takeover", machines)
+				for key, size := range map[string]int32{"job": 9, "web": 2} {
+					if g := s.mustGroup(p, key); condition(g, missingGroup) == nil || g.GetSize() != size {
+						t.Errorf("%s is %v", key, g)
+					}
+				}
+				s.endHold(p, cold)
+			}))
+		}
+	}
+}
+
+// endHold says of the held groups what is meant, in each of the ways that there are.
+func (s *site) endHold(p *process, unknown bool) {
+	s.t.Helper()
+	reset := func(key string) error {
+		_, err := p.operator("default").ResetGroup(within(s.t), &nstancev1.ResetGroupRequest{Key: key})
+		return err
+	}
+	ended := func(key string, size int32) {
+		s.t.Helper()
+		if g := s.mustGroup(p, key); condition(g, missingGroup) != nil || g.GetSize() != size {
+			s.t.Errorf("%s is %v", key, g)
+		}
+	}
+	if unknown {
+		refused(s.t, reset("job"), codes.FailedPrecondition, "create")
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Template: ptr("knd")}); err != nil {
+			s.t.Fatal(err)
+		}
+	} else if err := reset("job"); err != nil {
+		s.t.Fatal(err)
+	}
+	ended("job", 9)
+	time.Sleep(time.Minute)
+	if n := len(s.belonging("default", "job")); n != 9 {
+		s.t.Errorf("%d of job live", n)
+	}
+	if _, err := p.operator("default").DeleteGroup(within(s.t), &nstancev1.DeleteGroupRequest{Key: "job"}); err != nil {
+		s.t.Fatal(err)
+	}
+	s.awaitEmpty("default", "job")
+	if err := reset("web"); err != nil {
+		s.t.Fatal(err)
+	}
+	ended("web", 1)
+	p.awaitSize("web", 1)
+}
+
+// TestHeldGroupIsDeleted: to delete a group of which nothing but instances is known
+// deletes them.
+func TestHeldGroupIsDeleted(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p, _ := elevenOf(t)
+		p.ends()
+		s.remove(groupsAt)
+		p = s.successor()
+		time.Sleep(time.Minute)
+		if _, err := p.operator("default").DeleteGroup(within(t), &nstancev1.DeleteGroupRequest{Key: "job"}); err != nil {
+			t.Fatal(err)
+		}
+		s.awaitEmpty("default", "job")
+		eventually(t, "it is forgotten", func() error {
+			if strings.Contains(s.get(groupsAt), "job") {
+				return errors.New(s.get(groupsAt))
+			}
+			return nil
+		})
+	})
+}
+
+// TestHeldGroupIsKeptAtSize: a machine of a held group that dies is replaced, of the
+// definition that is known.
+func TestHeldGroupIsKeptAtSize(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p, _ := elevenOf(t)
+		s.remove(groupsAt)
+		p.idle()
+		s.world.Kill(s.belonging("default", "job")[0])
+		eventually(t, "it is replaced", func() error {
+			if n := len(s.belonging("default", "job")); n != 9 {
+				return fmt.Errorf("%d live", n)
+			}
+			return nil
+		})
+		if g := s.mustGroup(p, "job"); condition(g, missingGroup) == nil {
+			t.Errorf("job is %v", g)
+		}
+	})
+}
+
+// TestRemovalByConfigSurvivesCrashes: a static group that leaves the config at a refresh
+// is emptied, also by a leader that comes after one that died at any of the writes.
+func TestRemovalByConfigSurvivesCrashes(t *testing.T) {
+	for n := range 6 {
+		t.Run(fmt.Sprint("write ", n), simulation(func(t *testing.T) {
+			s, p := running(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 2 }, "gone": { "template": "knd", "size": 3 } }`))
+			p.awaitSize("gone", 3)
+			time.Sleep(2 * time.Minute)
+			s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 2 } }`
+			s.putConfig(shardID)
+			writes := 0
+			s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+				if r.Verb == object.VerbPut && !strings.HasPrefix(r.Key, "leader/") {
+					if writes++; writes > n {
+						return objecttest.Outcome{Fault: objecttest.Hung}
+					}
+				}
+				return objecttest.Outcome{}
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			_, _ = p.operator("default").RefreshConfig(ctx, &nstancev1.RefreshConfigRequest{})
+			cancel()
+			p.ends()
+			s.store.Set(nil)
+			q := s.successor()
+			q.awaitSize("web", 2)
+			if _, err := q.refresh(); err != nil { // as its caller does who got no answer
+				t.Fatal(err)
+			}
+			s.awaitEmpty("default", "gone")
+			eventually(t, "it is forgotten", func() error {
+				if strings.Contains(s.get(groupsAt), "gone") {
+					return errors.New(s.get(groupsAt))
+				}
+				return nil
+			})
+		}))
+	}
+}

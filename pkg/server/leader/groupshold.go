@@ -1,0 +1,89 @@
+package leader
+
+import (
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/ledger"
+)
+
+// This file is about groups whose record, or override, went without a sign that it was to
+// go: the object was removed or edited by hand, or an older one was put back. Such a group
+// is held as it was known, which the next write of the tenant's object makes durable.
+
+// ReasonRecordMissing is the reason of the problem of such a group.
+const ReasonRecordMissing = "GroupRecordMissing"
+
+// hold judges a tenant's object as it was read, and returns the entries with which to go
+// on, and the highest rev that is known of it.
+func (g *groups) hold(t *tenant, stored *config.Entries, o ledger.GroupsObject, living living) (held *config.Entries, rev uint64, err error) {
+	h := config.Held{Tenant: t.name, Absent: o.ETag == "", Known: t.entries, Certain: true, Living: living[t.name]}
+	if h.Known == nil {
+		h.Certain = false
+		if known, err := config.ParseEntries(o.Prior); err == nil && len(o.Prior) > 0 {
+			h.Known = known
+		}
+	}
+	if h.Known != nil {
+		rev = h.Known.Header().Rev
+	}
+	held, err = g.static.Hold(stored, h)
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(held.Differing(stored)) > 0 {
+		g.doubt() // until it is durable
+	}
+	return held, rev, nil
+}
+
+// living counts managed instances that live, by tenant and group. A group with none but
+// on-demand instances has 0 of them.
+type living map[string]map[string]int
+
+// living counts those of the records. One for which no machine was asked for yet shows of
+// no group that it was there.
+func (g *groups) living() living {
+	living := living{}
+	for _, i := range g.records.Instances() {
+		if !i.Phase.Active() || i.Phase == fleet.Pending && i.Provider.ID == "" && i.Provider.CreateAttemptedAt == nil {
+			continue
+		}
+		of := living[i.Tenant]
+		if of == nil {
+			of = map[string]int{}
+			living[i.Tenant] = of
+		}
+		n := 0
+		if !i.OnDemand {
+			n = 1
+		}
+		of[i.Group] += n
+	}
+	return living
+}
+
+// missing reports whether a group is held because its record is missing.
+func (g *groups) missing(key fleet.GroupKey) bool {
+	group, desired := g.Group(key)
+	return group.RecordMissing != "" && (desired || g.lives(key))
+}
+
+// lives reports whether a group has instances.
+func (g *groups) lives(key fleet.GroupKey) bool {
+	for _, i := range g.records.Group(key) {
+		if i.Phase != fleet.Deleted {
+			return true
+		}
+	}
+	return false
+}
+
+// tellMissing reports those of the groups whose record is missing that are to be told.
+func (g *groups) tellMissing(which func(fleet.GroupKey) bool) {
+	for _, key := range g.All() {
+		if g.missing(key) && which(key) {
+			group, _ := g.Group(key)
+			g.report(fleet.Problem{At: g.cfg.Now(), Reason: ReasonRecordMissing, Message: group.RecordMissing, Group: key})
+		}
+	}
+}
