@@ -12,7 +12,6 @@ import (
 
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/objecttest"
-	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server"
 	"github.com/nstance/nstance/pkg/server/leader"
