@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -32,11 +33,26 @@ func (a *agent) received(ctx context.Context) Files {
 	if a.config.RecvDir == "" {
 		return nil
 	}
-	dir := files.NewDir(files.DirConfig{Path: a.config.RecvDir, Mode: a.config.RecvMode, Now: a.config.Now})
-	if err := dir.Load(); err != nil {
+	dir := a.config.newReceived()
+	if err := a.config.claimReceived(ctx, dir); err != nil {
 		a.config.Logger.LogAttrs(ctx, slog.LevelError, "the received files are not as they should be", slog.Any("error", err))
 	}
 	return dir
+}
+
+// claimReceived makes the directory, so that its record is older than all files in it.
+func (c Config) claimReceived(ctx context.Context, dir *files.Dir) error {
+	if err := os.MkdirAll(c.RecvDir, 0o750); err != nil {
+		return err
+	}
+	if err := c.recvDir(dir).claim(ctx, c, ""); err != nil {
+		return err
+	}
+	return dir.Load()
+}
+
+func (c Config) newReceived() *files.Dir {
+	return files.NewDir(files.DirConfig{Path: c.RecvDir, Mode: c.RecvMode, Now: c.Now})
 }
 
 func (a *agent) keys() Keys {
@@ -45,6 +61,7 @@ func (a *agent) keys() Keys {
 	}
 	return &keyring{
 		dir:     identity.Files{Dir: a.config.KeysDir, Mode: a.config.KeysMode},
+		claim:   func() error { return a.config.keysDir().claim(context.Background(), a.config, "") },
 		entropy: a.config.Entropy, now: a.config.Now, logger: a.config.Logger,
 	}
 }

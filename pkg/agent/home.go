@@ -14,32 +14,41 @@ import (
 // to.
 type home struct{ cluster, shard string }
 
+// claims are what a registration nonce says.
+type claims struct {
+	home     home
+	instance string    // empty: it names none
+	ends     time.Time // its exp claim; zero when that is missing or no time
+}
+
 // readNonce reads the claims of a registration nonce without verifying it: that
 // is the server's to do, and whoever can write the nonce beside ca.crt can write
-// that too. ends is its exp claim; zero when that is missing or no time.
-func readNonce(nonce string) (h home, ends time.Time, err error) {
+// that too.
+func readNonce(nonce string) (c claims, err error) {
 	parts := strings.Split(nonce, ".")
 	if len(parts) != 3 {
-		return home{}, ends, fmt.Errorf("not a JWT (RFC 7519): want three parts separated by dots, got %d", len(parts))
+		return claims{}, fmt.Errorf("not a JWT (RFC 7519): want three parts separated by dots, got %d", len(parts))
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
-		return home{}, ends, fmt.Errorf("not a JWT (RFC 7519): its claims are not base64url")
+		return claims{}, fmt.Errorf("not a JWT (RFC 7519): its claims are not base64url")
 	}
-	var claims struct {
+	var said struct {
+		Subject string  `json:"sub"`
 		Cluster string  `json:"cluster_id"`
 		Shard   string  `json:"shard"`
 		Expires float64 `json:"exp"` // seconds
 	}
-	if err := json.Unmarshal(payload, &claims); err != nil {
-		return home{}, ends, fmt.Errorf("not a JWT (RFC 7519): its claims are not a JSON object " +
-			"with the strings cluster_id and shard, and a number exp")
+	if err := json.Unmarshal(payload, &said); err != nil {
+		return claims{}, fmt.Errorf("not a JWT (RFC 7519): its claims are not a JSON object " +
+			"with the strings sub, cluster_id and shard, and a number exp")
 	}
-	if claims.Expires > 0 && claims.Expires <= maxUnix {
-		ends = time.Unix(int64(claims.Expires), 0)
+	if said.Expires > 0 && said.Expires <= maxUnix {
+		c.ends = time.Unix(int64(said.Expires), 0)
 	}
-	h, err = newHome(claims.Cluster, claims.Shard)
-	return h, ends, err
+	c.instance = said.Subject
+	c.home, err = newHome(said.Cluster, said.Shard)
+	return c, err
 }
 
 const maxUnix = 253402300799 // the end of the year 9999

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/identity"
 	"github.com/nstance/nstance/pkg/pki"
 )
@@ -24,7 +25,8 @@ type membership struct {
 	*identity.Identity
 	folder     identity.Folder
 	home       home
-	nonce      string    // empty: spent, or never given
+	nonce      string    // for this instance; empty: spent, or never given
+	foreign    string    // the instance that the nonce there is for, when that is another one
 	ends       time.Time // when the nonce's life does; zero: not known
 	registered bool      // there is a certificate to use
 }
@@ -39,10 +41,13 @@ func (e *finalError) Unwrap() error { return e.err }
 // as none while there is a nonce to get another with, and final when there is not.
 func openMembership(ctx context.Context, c Config) (*membership, error) {
 	m := &membership{folder: identity.Folder{Files: identity.Files{Dir: c.IdentityDir, Mode: c.IdentityMode}}}
-	if err := m.readHome(); err != nil {
+	if err := m.readHome(c.InstanceID); err != nil {
 		return nil, err
 	}
 	if err := m.folder.Settle(); err != nil {
+		return nil, err
+	}
+	if err := m.settleOwner(ctx, c); err != nil {
 		return nil, err
 	}
 	id, err := identity.Open(ctx, identity.Config{
@@ -61,12 +66,60 @@ func openMembership(ctx context.Context, c Config) (*membership, error) {
 	problem := m.problem(c.Now())
 	m.registered = problem == nil
 	switch {
+	case problem == nil && m.home == (home{}):
+		return nil, fmt.Errorf("%s is missing, and the %s that is there is for instance %.80s", m.folder.Path(homeFile), nonceFile, m.foreign)
 	case problem != nil && m.nonce == "":
-		return nil, &finalError{fmt.Errorf("read %s: %w, and there is no %s to register again with", c.IdentityDir, problem, nonceFile)}
+		return nil, &finalError{fmt.Errorf("read %s: %w, and there is no %s to register again with%s",
+			c.IdentityDir, problem, nonceFile, m.foreignText())}
 	case problem != nil && m.has(identity.CertificateName):
 		c.Logger.LogAttrs(ctx, slog.LevelWarn, "registering again", slog.Any("reason", problem))
 	}
 	return m, nil
+}
+
+// settleOwner sets aside an identity of another instance when there is a nonce for this
+// one, and records whose the directory is.
+func (m *membership) settleOwner(ctx context.Context, c Config) error {
+	text, err := m.folder.Read(identity.CertificateName)
+	if err != nil {
+		return fmt.Errorf("read the certificate: %w", err)
+	}
+	of := certificateOwner(text)
+	if of == "" {
+		if of, err = owner(m.folder.Files); err != nil {
+			return err
+		}
+	}
+	switch {
+	case of == "" || of == c.InstanceID:
+		return m.record(c.InstanceID)
+	case m.nonce == "":
+		return &finalError{fmt.Errorf("%s is the identity of instance %s, and this is %s, for which there is no %s%s",
+			c.IdentityDir, of, c.InstanceID, nonceFile, m.foreignText())}
+	default:
+		if err := c.disown(ctx, of); err != nil {
+			return err
+		}
+		return m.keepHome()
+	}
+}
+
+// record notes whose the directory is, unless it says so already.
+func (m *membership) record(id fleet.InstanceID) error {
+	if recorded, err := owner(m.folder.Files); err != nil || recorded == id {
+		return err
+	}
+	if err := m.folder.Write(ownerFile, []byte(id+"\n"), m.folder.Mode); err != nil {
+		return fmt.Errorf("record whose %s is: %w", m.folder.Dir, err)
+	}
+	return nil
+}
+
+func (m *membership) foreignText() string {
+	if m.foreign == "" {
+		return ""
+	}
+	return fmt.Sprintf(": the %s that is there is for instance %.80s", nonceFile, m.foreign)
 }
 
 // problem is why there is no certificate to use. Where there is no other to be
@@ -89,7 +142,7 @@ func (m *membership) has(name string) bool {
 
 // readHome reads the nonce, and where the agent belongs from it or, once it is
 // spent, from what was kept of it.
-func (m *membership) readHome() error {
+func (m *membership) readHome(id fleet.InstanceID) error {
 	if !m.has(identity.CAsName) {
 		return fmt.Errorf("%s is missing: userdata must put the cluster's CA certificates there", m.folder.Path(identity.CAsName))
 	}
@@ -99,14 +152,23 @@ func (m *membership) readHome() error {
 	}
 	m.nonce = string(bytes.TrimSpace(nonce))
 	if m.nonce != "" {
-		if m.home, m.ends, err = readNonce(m.nonce); err != nil {
+		c, err := readNonce(m.nonce)
+		if err != nil {
 			return fmt.Errorf("read %s: %w", m.folder.Path(nonceFile), err)
 		}
-		return m.keepHome()
+		m.home, m.ends = c.home, c.ends
+		if c.instance == "" || c.instance == string(id) {
+			return m.keepHome()
+		}
+		// Spent here, it would be lost to the machine that it was made for.
+		m.nonce, m.foreign = "", c.instance
 	}
 	kept, err := m.folder.Read(homeFile)
 	if err != nil {
 		return fmt.Errorf("read the server's SPIFFE id: %w", err)
+	}
+	if kept == nil && m.foreign != "" {
+		return nil // its shard is of no use, but neither is anything else there
 	}
 	if kept == nil {
 		return fmt.Errorf("%s is missing: userdata must put the registration nonce there", m.folder.Path(nonceFile))

@@ -25,6 +25,8 @@ import (
 // {name}.pub its public key (PKIX, PEM). Private keys never leave it.
 type keyring struct {
 	dir     identity.Files
+	claim   func() error // makes the directory this instance's
+	claimed bool
 	entropy io.Reader
 	now     func() time.Time
 	logger  *slog.Logger
@@ -41,6 +43,12 @@ func (k *keyring) Public(requests []*nstancev1.KeyRequest) (map[string]string, e
 	// the keys' mode lets them.
 	if err := os.MkdirAll(k.dir.Dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the keys directory: %w", err)
+	}
+	if !k.claimed {
+		if err := k.claim(); err != nil {
+			return nil, err
+		}
+		k.claimed = true
 	}
 	public := make(map[string]string, len(requests))
 	var problems []error

@@ -192,7 +192,7 @@ func TestHostileKeyRequests(t *testing.T) {
 		if len(got) != 1 || len(got[0]) != 1 || got[0]["good"] == "" {
 			t.Errorf("handed in %v", got)
 		}
-		if entries := must(os.ReadDir(filepath.Join(w.dir, "keys")))(t); len(entries) != 2 {
+		if entries := must(os.ReadDir(filepath.Join(w.dir, "keys")))(t); len(entries) != 3 { // with the record of whose it is
 			t.Errorf("the directory has %v", entries)
 		}
 		for round := range 600 {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/hex"
@@ -10,7 +11,10 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/nstance/nstance/pkg/identity"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -29,7 +33,8 @@ type agent struct {
 // Run is an agent's life, until ctx ends: then it reports that to the server and
 // returns nil. It also returns, with an error, when something is wrong that
 // another start may find changed; the caller should wait a little before it lets
-// that happen. A refused nonce is no error: Run logs it and waits for ctx.
+// that happen. A refused nonce is no error: Run logs it and waits for ctx, or for
+// another nonce.
 func Run(ctx context.Context, c Config) error {
 	if err := c.check(); err != nil {
 		return err
@@ -50,20 +55,43 @@ func Run(ctx context.Context, c Config) error {
 	watching, unwatch := context.WithCancel(ctx)
 	defer unwatch()
 	beside.Go(func() { a.watchForNotice(watching) })
-	err = a.live(ctx)
-	var final *finalError
-	switch {
-	case errors.As(err, &final):
+	for {
+		err = a.live(ctx)
+		var final *finalError
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !errors.As(err, &final):
+			return err
+		}
 		a.tracker.failed(StateRejected, err)
-		c.Logger.LogAttrs(ctx, slog.LevelError, "this instance can't join its cluster: the agent stays up and does nothing",
+		c.Logger.LogAttrs(ctx, slog.LevelError, "this instance can't join its cluster: the agent stays up and waits for another nonce",
 			slog.Any("error", err))
-		<-ctx.Done()
-		return nil
-	case ctx.Err() != nil:
-		return nil
-	default:
-		return err
+		if !a.awaitNonce(ctx) {
+			return nil
+		}
+		c.Logger.LogAttrs(ctx, slog.LevelInfo, "another nonce is there: trying again")
 	}
+}
+
+// nonceLook is how often an agent that was rejected looks for another nonce.
+const nonceLook = 10 * time.Second
+
+// awaitNonce waits until there is another nonce for this instance than now, and reports
+// false when ctx ends first. One that is not whole yet is waited for.
+func (a *agent) awaitNonce(ctx context.Context) bool {
+	folder := identity.Files{Dir: a.config.IdentityDir}
+	refused, _ := folder.Read(nonceFile) // what can't be read now may be later
+	for retry.Wait(ctx, nonceLook) == nil {
+		text, err := folder.Read(nonceFile)
+		if err != nil || bytes.Equal(text, refused) {
+			continue
+		}
+		if c, err := readNonce(string(bytes.TrimSpace(text))); err == nil && (c.instance == "" || c.instance == string(a.config.InstanceID)) {
+			return true
+		}
+	}
+	return false
 }
 
 // newRun draws the id of a run.
@@ -105,7 +133,16 @@ func (a *agent) join(ctx context.Context) error {
 	}
 	defer client.Close()
 	a.tracker.enter(StateRegistering)
-	return a.register(ctx, client)
+	err = a.register(ctx, client)
+	var final *finalError
+	if !errors.As(err, &final) || a.Problem() != nil || a.Verify(time.Time{}) != nil {
+		return err
+	}
+	// There is a certificate, against which only its dates speak, by the clock here: it was
+	// not used for want of a reason to doubt the nonce.
+	a.config.Logger.LogAttrs(ctx, slog.LevelWarn, "the nonce is of no use: going on with the certificate that is there, if the server takes it",
+		slog.Any("error", err), slog.Time("certificate_expires", a.Certificate().NotAfter))
+	return a.spend()
 }
 
 func (a *agent) hold(ctx context.Context) error {

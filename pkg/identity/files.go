@@ -88,6 +88,27 @@ func (f Files) Rename(from, to string) error {
 	return f.sync()
 }
 
+// SetAside moves files and folders into a folder of the directory, durably and in their
+// order. It makes the folder, which only the owner can read, and skips what is not there.
+func (f Files) SetAside(folder string, names []string) error {
+	if err := f.before("mkdir", folder); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(f.Path(folder), 0o700); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := f.before("rename", name); err != nil {
+			return err
+		}
+		err := os.Rename(f.Path(name), filepath.Join(f.Path(folder), name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return errors.Join(Files{Dir: f.Path(folder), step: f.step}.sync(), f.sync())
+}
+
 // Remove removes a file, durably. One that is not there is no error.
 func (f Files) Remove(name string) error {
 	if err := f.before("remove", name); err != nil {
