@@ -119,10 +119,6 @@ func (i *Identity) Certificate() *x509.Certificate {
 	return nil
 }
 
-// Discard forgets the key for which no certificate was had, and which the caller has
-// taken out of the store: the next Obtain makes another.
-func (i *Identity) Discard() { i.key = nil }
-
 // ID is the id that the certificate is for; empty without one.
 func (i *Identity) ID() string {
 	if cert := i.Certificate(); cert != nil {

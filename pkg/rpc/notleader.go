@@ -15,7 +15,6 @@ const (
 	reasonNotLeader   = "NOT_LEADER"
 	reasonRevoked     = "CERTIFICATE_REVOKED"
 	reasonShared      = "IDENTITY_SHARED"
-	reasonKeyInUse    = "PUBLIC_KEY_IN_USE"
 	metadataLeaderKey = "leader_addr"
 )
 
@@ -52,9 +51,6 @@ func Revoked(err error) bool { return errorInfo(err).GetReason() == reasonRevoke
 // Shared reports whether err refuses an agent because another machine has its identity
 // too, and keeps it.
 func Shared(err error) bool { return errorInfo(err).GetReason() == reasonShared }
-
-// KeyTaken reports whether err refuses a public key because another instance has it.
-func KeyTaken(err error) bool { return errorInfo(err).GetReason() == reasonKeyInUse }
 
 // errorInfo finds this project's ErrorInfo in err; nil when there is none.
 func errorInfo(err error) *errdetails.ErrorInfo {

@@ -33,8 +33,6 @@ const (
 	CertificateRevoked Kind = "certificate revoked"
 	// IdentityShared is FAILED_PRECONDITION in the way that Shared recognises.
 	IdentityShared Kind = "identity shared"
-	// KeyInUse is INVALID_ARGUMENT in the way that KeyTaken recognises.
-	KeyInUse Kind = "public key in use"
 )
 
 func (k Kind) Error() string { return string(k) }
@@ -47,7 +45,7 @@ func (k Kind) Errorf(format string, args ...any) error {
 
 func (k Kind) code() codes.Code {
 	switch k {
-	case Invalid, KeyInUse:
+	case Invalid:
 		return codes.InvalidArgument
 	case NotFound:
 		return codes.NotFound
@@ -79,8 +77,6 @@ func (k Kind) reason() string {
 		return reasonRevoked
 	case IdentityShared:
 		return reasonShared
-	case KeyInUse:
-		return reasonKeyInUse
 	default:
 		return ""
 	}

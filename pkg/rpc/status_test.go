@@ -29,7 +29,6 @@ func TestStatus(t *testing.T) {
 		{rpc.Unauthenticated.Errorf("a"), codes.Unauthenticated, "a"},
 		{rpc.CertificateRevoked.Errorf("a"), codes.Unauthenticated, "a"},
 		{rpc.IdentityShared.Errorf("a"), codes.FailedPrecondition, "a"},
-		{rpc.KeyInUse.Errorf("a"), codes.InvalidArgument, "a"},
 		{rpc.Exhausted.Errorf("a"), codes.ResourceExhausted, "a"},
 		{rpc.Unavailable.Errorf("a"), codes.Unavailable, "a"},
 		{rpc.Unimplemented.Errorf("a"), codes.Unimplemented, "a"},
@@ -87,12 +86,12 @@ func TestNotLeaderOfOtherErrors(t *testing.T) {
 
 // TestReasons: kinds that share a code with others are told apart by their reason.
 func TestReasons(t *testing.T) {
-	for kind, want := range map[rpc.Kind][3]bool{
-		rpc.CertificateRevoked: {true, false, false}, rpc.IdentityShared: {false, true, false}, rpc.KeyInUse: {false, false, true},
+	for kind, want := range map[rpc.Kind][2]bool{
+		rpc.CertificateRevoked: {true, false}, rpc.IdentityShared: {false, true},
 		rpc.Precondition: {}, rpc.Invalid: {}, rpc.Unauthenticated: {},
 	} {
 		err := rpc.Status(kind.Errorf("a"))
-		if got := [3]bool{rpc.Revoked(err), rpc.Shared(err), rpc.KeyTaken(err)}; got != want {
+		if got := [2]bool{rpc.Revoked(err), rpc.Shared(err)}; got != want {
 			t.Errorf("%s: %v, want %v", kind, got, want)
 		}
 	}
