@@ -161,6 +161,19 @@ func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, change 
 	})
 }
 
+// ResetGroup drops what overrides a static group, or ends that a group is held whose
+// record was missing, in every shard given. What some shards answered is returned beside
+// the error of the others.
+func (c *Client) ResetGroup(ctx context.Context, shards []client.Shard, key string) ([]Group, error) {
+	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Group, error) {
+		resp, err := s.ResetGroup(ctx, &nstancev1.ResetGroupRequest{Key: key})
+		if err != nil {
+			return nil, err
+		}
+		return []Group{group(shard, resp.GetGroup())}, nil
+	})
+}
+
 // DeleteGroup deletes a dynamic group in every shard given, and returns the
 // shards that do.
 func (c *Client) DeleteGroup(ctx context.Context, shards []client.Shard, key string) ([]string, error) {
