@@ -44,6 +44,7 @@ func libraries() map[string][]string {
 		"github.com/ncruces/go-sqlite3":             {"pkg/server/ledger"},
 		"golang.org/x/sync": {
 			"pkg/provider/docker", "pkg/server/agents", "pkg/server/ledger", "pkg/server/leader", "pkg/server/delivery", "pkg/server/roster",
+			"pkg/server/reconcile",
 		},
 		"golang.org/x/time":              {"pkg/server/reconcile"},
 		"github.com/golang-jwt/jwt/v5":   {"pkg/nonce"},

@@ -97,7 +97,9 @@ const (
 // again, with what they named accepted. Without it, or when it fails, their configs that
 // run stay. A config that is not valid, or awaits confirmation, is an outcome, and an
 // error beside it.
-func (c *Client) RefreshConfig(ctx context.Context, shards []client.Shard, accept []string, confirm func([]Refresh) error) ([]Refresh, error) {
+func (c *Client) RefreshConfig(
+	ctx context.Context, shards []client.Shard, accept []string, confirm func([]Refresh) error,
+) ([]Refresh, error) {
 	all, err := c.refresh(ctx, shards, accept)
 	var awaiting []Refresh
 	for _, r := range all {

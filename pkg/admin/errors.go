@@ -11,7 +11,7 @@ var ErrInvalidConfig = errors.New("the config is not valid: the one before goes 
 
 // ErrAwaitsConfirmation means that the config in the bucket takes away groups that have
 // instances, and that a shard goes on with the one that it runs until that is accepted.
-var ErrAwaitsConfirmation = errors.New("the config takes away groups that have instances: the one before goes on to run until that is accepted")
+var ErrAwaitsConfirmation = errors.New("the config takes away groups that have instances; the previous one runs until that is accepted")
 
 // ErrNoIdentity means that a folder holds no identity.
 var ErrNoIdentity = errors.New("no identity")

@@ -55,13 +55,13 @@ func (c Config) newReceived() *files.Dir {
 	return files.NewDir(files.DirConfig{Path: c.RecvDir, Mode: c.RecvMode, Now: c.Now})
 }
 
-func (a *agent) keys() Keys {
+func (a *agent) keys(ctx context.Context) Keys {
 	if a.config.KeysDir == "" {
 		return nil
 	}
 	return &keyring{
 		dir:     identity.Files{Dir: a.config.KeysDir, Mode: a.config.KeysMode},
-		claim:   func() error { return a.config.keysDir().claim(context.Background(), a.config, "") },
+		claim:   func() error { return a.config.keysDir().claim(ctx, a.config, "") },
 		entropy: a.config.Entropy, now: a.config.Now, logger: a.config.Logger,
 	}
 }

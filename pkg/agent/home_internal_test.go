@@ -11,7 +11,8 @@ import (
 
 func FuzzReadNonce(f *testing.F) {
 	for _, claims := range []string{
-		`{"cluster_id":"example","shard":"dev-1"}`, `{"cluster_id":1}`, `{"sub":"x","cluster_id":"a","shard":"c"}`, `[]`, `null`, `{}`, "", `{"cluster_id":"a/b","shard":"c"}`,
+		`{"cluster_id":"example","shard":"dev-1"}`, `{"cluster_id":1}`, `{"sub":"x","cluster_id":"a","shard":"c"}`,
+		`[]`, `null`, `{}`, "", `{"cluster_id":"a/b","shard":"c"}`,
 		`{"cluster_id":"a","shard":"c","exp":1e300}`, `{"cluster_id":"a","shard":"c","exp":1893456000.5}`,
 	} {
 		f.Add("e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln")

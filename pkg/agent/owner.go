@@ -117,7 +117,7 @@ func (c Config) keysDir() possession {
 		}
 		var names []string
 		for _, e := range entries {
-			if e.Name() != ownerFile && !(e.IsDir() && strings.HasPrefix(e.Name(), asidePrefix)) {
+			if e.Name() != ownerFile && (!e.IsDir() || !strings.HasPrefix(e.Name(), asidePrefix)) {
 				names = append(names, e.Name())
 			}
 		}

@@ -57,7 +57,9 @@ func TestImageOfARegisteredMachine(t *testing.T) {
 		server := w.up("10.0.0.1")
 		registered(w, server)
 		before := map[string]string{}
-		for _, name := range []string{"identity.key", "identity.crt", "server.id", "keys/web.key", "keys/web.pub", "recv/app.conf", "recv/config.hash"} {
+		for _, name := range []string{
+			"identity.key", "identity.crt", "server.id", "keys/web.key", "keys/web.pub", "recv/app.conf", "recv/config.hash",
+		} {
 			before[name] = w.file(name)
 		}
 		server.set(func() {

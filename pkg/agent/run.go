@@ -140,7 +140,7 @@ func (a *agent) join(ctx context.Context) error {
 	}
 	// There is a certificate, against which only its dates speak, by the clock here: it was
 	// not used for want of a reason to doubt the nonce.
-	a.config.Logger.LogAttrs(ctx, slog.LevelWarn, "the nonce is of no use: going on with the certificate that is there, if the server takes it",
+	a.config.Logger.LogAttrs(ctx, slog.LevelWarn, "the nonce is of no use: going on with the present certificate, if the server accepts it",
 		slog.Any("error", err), slog.Time("certificate_expires", a.Certificate().NotAfter))
 	return a.spend()
 }
@@ -161,7 +161,7 @@ func (a *agent) hold(ctx context.Context) error {
 		Run:            a.run,
 		Fill:           a.fill,
 		Files:          a.received(ctx),
-		Keys:           a.keys(),
+		Keys:           a.keys(ctx),
 		Expired:        a.expired,
 		ReportNow:      a.trigger,
 		Random:         a.config.Random,

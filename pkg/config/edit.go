@@ -81,21 +81,9 @@ func (s *Shard) CheckChange(d Dynamic, key fleet.GroupKey, c Change, checks Chec
 	if !s.HasTenant(key.Tenant) {
 		return Problems{{Path: "tenant", Message: fmt.Sprintf("no such tenant %.80q %s", key.Tenant, have(s.allTenants()))}}
 	}
-	static, isStatic := s.Static(key)
-	entry, exists := d.Entry(key)
-	switch {
-	case c.Create && c.Template == nil:
-		return Problems{{Path: "template", Message: "required beside create: want the template of the group's instances"}}
-	case c.Create && (isStatic || exists && !entry.Removed && !entry.made(key, c)):
-		return ErrExists
-	case isStatic:
-		if err := s.checkRestricted(static, c); err != nil {
-			return err
-		}
-	case !exists && c.Template == nil:
-		return ErrNoGroup
-	case entry.Removed && c.Template == nil:
-		return ErrRemoved
+	entry, _ := d.Entry(key)
+	if err := s.checkPresence(d, key, c); err != nil {
+		return err
 	}
 	problems := checkRemove(c)
 	if len(problems) > 0 {
@@ -116,6 +104,26 @@ func (s *Shard) CheckChange(d Dynamic, key fleet.GroupKey, c Change, checks Chec
 		problems, _ = checks.refused(s, group) // what can't be rendered may be told for each instance
 	}
 	return problems.sorted().Err()
+}
+
+// checkPresence checks what a change asks for against what there is: a group to change,
+// none to create, one of static config in which only some fields may change.
+func (s *Shard) checkPresence(d Dynamic, key fleet.GroupKey, c Change) error {
+	static, isStatic := s.Static(key)
+	entry, exists := d.Entry(key)
+	switch {
+	case c.Create && c.Template == nil:
+		return Problems{{Path: "template", Message: "required beside create: want the template of the group's instances"}}
+	case c.Create && (isStatic || exists && !entry.Removed && !entry.made(key, c)):
+		return ErrExists
+	case isStatic:
+		return s.checkRestricted(static, c)
+	case !exists && c.Template == nil:
+		return ErrNoGroup
+	case entry.Removed && c.Template == nil:
+		return ErrRemoved
+	}
+	return nil
 }
 
 // rebuilt reports whether a change is of more than the size: nobody is kept from
@@ -270,38 +278,6 @@ func (d Dynamic) Remove(key fleet.GroupKey) Dynamic {
 	return d.revised(key, entry)
 }
 
-// Bury writes the tombstone of a group that has instances and no entry: it is to be
-// scaled to zero, with drains, and then forgotten. An entry that defines something stays
-// as it is. d is not modified.
-func (d Dynamic) Bury(key fleet.GroupKey) Dynamic {
-	if entry, ok := d.Entry(key); ok && !entry.Undefined {
-		return d
-	}
-	return d.revised(key, Entry{Removed: true})
-}
-
-// Reset drops what overrides a group that static config names. A group of its own whose
-// record was missing has it again, as it was known; one whose record is there stays as
-// it is. The error wraps ErrNoGroup, ErrRemoved or ErrUnknownGroup. d is not modified.
-func (s *Shard) Reset(d Dynamic, key fleet.GroupKey) (Dynamic, error) {
-	entry, ok := d.Entry(key)
-	if _, isStatic := s.Static(key); isStatic {
-		return d.Forget(key), nil
-	}
-	switch {
-	case !ok:
-		return Dynamic{}, fmt.Errorf("reset group %s: %w", key, ErrNoGroup)
-	case entry.Removed:
-		return Dynamic{}, fmt.Errorf("reset group %s: %w", key, ErrRemoved)
-	case !entry.Missing:
-		return d, nil
-	case entry.Undefined:
-		return Dynamic{}, fmt.Errorf("reset group %s: %w", key, ErrUnknownGroup)
-	}
-	entry.Missing = false
-	return d.revised(key, entry), nil
-}
-
 // Forget drops what is kept of a group. d is not modified.
 func (d Dynamic) Forget(key fleet.GroupKey) Dynamic {
 	if _, ok := d.Entry(key); !ok {
@@ -346,31 +322,6 @@ func (d Dynamic) Adopt(last, next *Shard) Dynamic {
 			if _, is := next.Static(key); was && !is && entry.unread == nil && !entry.Removed && !entry.Undefined {
 				d = d.with(key, entry.outliving(static))
 			}
-		}
-	}
-	return d
-}
-
-// Succeed marks, among a tenant's groups, those that last named and next does not and
-// that have no entry to live on by: so that every later leader knows that they are to be
-// emptied. A mark of one that next names is dropped. d is not modified.
-func (d Dynamic) Succeed(tenant string, last, next *Shard) Dynamic {
-	for name := range last.Groups[tenant] {
-		key := fleet.GroupKey{Tenant: tenant, Name: name}
-		if _, is := next.Static(key); !is {
-			d = d.Bury(key)
-		}
-	}
-	return d.Revive(tenant, next)
-}
-
-// Revive drops the marks of groups that are to be emptied of those that static config
-// names. d is not modified.
-func (d Dynamic) Revive(tenant string, next *Shard) Dynamic {
-	for name, entry := range d.Groups[tenant] {
-		key := fleet.GroupKey{Tenant: tenant, Name: name}
-		if _, is := next.Static(key); is && entry.Removed {
-			d = d.Forget(key)
 		}
 	}
 	return d

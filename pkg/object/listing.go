@@ -85,7 +85,8 @@ func (w *walk) take(page Page) error {
 		w.keys--
 		w.bytes -= len(o.Key) + len(o.ETag)
 		if w.keys < 0 || w.bytes < 0 {
-			return w.refuse("a listing has no end", fmt.Sprintf("it was cut off after key %q, at %d keys or %d bytes", o.Key, MaxListedKeys, MaxListedBytes))
+			return w.refuse("a listing has no end",
+				fmt.Sprintf("it was cut off after key %q, at %d keys or %d bytes", o.Key, MaxListedKeys, MaxListedBytes))
 		}
 	}
 	if w.empty++; len(page.Objects) > 0 {

@@ -89,17 +89,21 @@ func judgeRace(what, before string, bodies []string, errs []error, found string)
 			other = err
 		}
 	}
+	fault := ""
 	switch {
 	case winners > 1:
-		return lacks(fmt.Sprintf("of %d writers at once with %s, more than one is let through", len(errs), what))
+		fault = "more than one is let through"
 	case winners == 1 && found != winner:
-		return lacks(fmt.Sprintf("of %d writers at once with %s, another than the winner is found", len(errs), what))
+		fault = "another than the winner is found"
 	case winners == 0 && lost == len(errs) && found == before:
-		return lacks(fmt.Sprintf("of %d writers at once with %s, none is let through", len(errs), what))
-	case winners == 0 && other != nil && final(other):
+		fault = "none is let through"
+	case winners == 0 && final(other):
 		return other
 	}
-	return nil // one won, or the winner's answer was lost, or all were put off
+	if fault == "" {
+		return nil // one won, or the winner's answer was lost, or all were put off
+	}
+	return lacks(fmt.Sprintf("of %d writers at once with %s, %s", len(errs), what, fault))
 }
 
 // pageKeys are those of the small listing, in order.

@@ -244,7 +244,8 @@ func TestExamineStopsAtTheFirst(t *testing.T) {
 	for _, f := range findings {
 		results[f.Result]++
 	}
-	if results[object.ResultMissing] != 1 || results[object.ResultNotChecked] != 1 || findings[len(findings)-1].Result != object.ResultNotChecked {
+	last := findings[len(findings)-1].Result
+	if results[object.ResultMissing] != 1 || results[object.ResultNotChecked] != 1 || last != object.ResultNotChecked {
 		t.Errorf("%+v", findings)
 	}
 }

@@ -98,7 +98,10 @@ func TestReasons(t *testing.T) {
 }
 
 func TestFailuresTravel(t *testing.T) {
-	want := []rpc.Failure{{Type: rpc.GroupRemoved, Subject: "default/web", Description: "2 instances go"}, {Type: rpc.GroupKept, Subject: "a/b", Description: "kept"}}
+	want := []rpc.Failure{
+		{Type: rpc.GroupRemoved, Subject: "default/web", Description: "2 instances go"},
+		{Type: rpc.GroupKept, Subject: "a/b", Description: "kept"},
+	}
 	err := rpc.Status(fmt.Errorf("refresh: %w", &rpc.PreconditionError{Message: "refused", Failures: want}))
 	if status.Code(err) != codes.FailedPrecondition || !reflect.DeepEqual(rpc.Failures(err), want) {
 		t.Fatalf("%v carries %v", err, rpc.Failures(err))

@@ -27,7 +27,8 @@ const missingGroup = "GroupRecordMissing"
 // static config, by an override, two where that says one.
 func elevenOf(t *testing.T) (s *site, p *process, listing *objecttest.Listing) {
 	t.Helper()
-	s = newSite(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 1 } }`), replaced(`"report_interval": "1m"`, `"report_interval": "1h"`))
+	s = newSite(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 1 } }`),
+		replaced(`"report_interval": "1m"`, `"report_interval": "1h"`))
 	listing = objecttest.NewListing(s.inner)
 	s.store = objecttest.NewFaults(listing, nil)
 	p = s.start(func(c *server.Config) { c.CacheDir = s.t.TempDir() })

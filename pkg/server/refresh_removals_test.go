@@ -144,7 +144,8 @@ func TestRefreshAcceptedOfWhatStays(t *testing.T) {
 // from the API included.
 func TestRefreshOfATenantNeedsItsGroups(t *testing.T) {
 	simulated(t, func(t *testing.T) {
-		s, p := running(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 2 } }, "prod": { "api": { "template": "knd", "size": 1 } }`))
+		s, p := running(t, with("GROUPS",
+			`"default": { "web": { "template": "knd", "size": 2 } }, "prod": { "api": { "template": "knd", "size": 1 } }`))
 		req := &nstancev1.UpsertGroupRequest{Key: "batch", Template: ptr("knd"), Size: ptr(int32(1)), Create: true}
 		if _, err := p.operator("prod").UpsertGroup(within(t), req); err != nil {
 			t.Fatal(err)

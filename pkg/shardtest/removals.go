@@ -38,7 +38,8 @@ func (b *book) judgeRemovals(last, next *config.Shard) {
 	for key, n := range living {
 		was, is := before[key], after[key]
 		at, named := b.accepted[key.String()]
-		if was.Size > 0 && !was.Removed && (is.Size == 0 || is.Removed) && is.Disabled == "" && !(named && time.Since(at) < acceptance) {
+		accepted := named && time.Since(at) < acceptance
+		if was.Size > 0 && !was.Removed && (is.Size == 0 || is.Removed) && is.Disabled == "" && !accepted {
 			b.violate("a config was accepted that takes away %d instances of group %s, which no refresh named", n, key)
 		}
 	}

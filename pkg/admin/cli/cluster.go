@@ -14,7 +14,7 @@ import (
 
 func (a *app) cluster() *cobra.Command {
 	cmd := branch(&cobra.Command{Use: "cluster", Short: "The cluster itself: nonces, identities, secrets, configs, straight from storage"},
-		a.clusterNonce(), a.clusterRegisterOperator(), a.clusterSecret(), a.clusterConfig())
+		a.clusterNonce(), a.clusterRegisterOperator(), clusterSecret(a), clusterConfig(a))
 	f := cmd.PersistentFlags()
 	f.StringVar(&a.storage.Provider, "storage-provider", a.preset("STORAGE_PROVIDER", "s3"), "s3 or dir")
 	f.StringVar(&a.storage.Bucket, "storage-bucket", a.preset("STORAGE_BUCKET", ""), "bucket, or a directory for dir")

@@ -76,7 +76,7 @@ func (a *app) configRefresh() *cobra.Command {
 			"on a terminal when asked, elsewhere by --yes, or by --accept-removal with each group's name.",
 	}
 	yes := yesFlag(cmd)
-	accept := cmd.Flags().StringSlice("accept-removal", nil, "`groups`, as tenant/group, that the config may take away although they have instances")
+	accept := cmd.Flags().StringSlice("accept-removal", nil, "`groups`, as tenant/group, that the config may take away with their instances")
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
 		client, shards, err := a.ask(a.target.write)
 		if err != nil {

@@ -139,7 +139,8 @@ func (s *shard) refusing(groups ...string) *[][]string {
 		refusal := &rpc.PreconditionError{Message: "the config takes away groups"}
 		for _, g := range groups {
 			if !slices.Contains(req.GetAcceptRemovals(), g) {
-				refusal.Failures = append(refusal.Failures, rpc.Failure{Type: rpc.GroupRemoved, Subject: g, Description: "removed, 1 instance goes: knd-1"})
+				failure := rpc.Failure{Type: rpc.GroupRemoved, Subject: g, Description: "removed, 1 instance goes: knd-1"}
+				refusal.Failures = append(refusal.Failures, failure)
 			}
 		}
 		if len(refusal.Failures) > 0 {
@@ -184,7 +185,8 @@ func TestRefreshAsks(t *testing.T) {
 	other := c.shard("dev-2").refusing()
 	c.run("config", "refresh", "--accept-removal", "default/db", "--all-shards").want(t, cli.ExitUsage, "--shard NAME")
 	all := decode[[]admin.Refresh](t, c.run("config", "refresh", "--yes", "--all-shards", "-o", "json").want(t, cli.ExitOK).out)
-	if len(all) != 2 || all[0].Outcome != admin.RefreshUpdated || all[1].Outcome != admin.RefreshUpdated || len(*other) != 1 || (*other)[0] != nil {
+	updated := len(all) == 2 && all[0].Outcome == admin.RefreshUpdated && all[1].Outcome == admin.RefreshUpdated
+	if !updated || len(*other) != 1 || (*other)[0] != nil {
 		t.Errorf("printed %+v; the other was asked with %q", all, *other)
 	}
 }
@@ -193,7 +195,8 @@ func TestRefreshAsks(t *testing.T) {
 func TestConfigStatusAwaits(t *testing.T) {
 	c := newCluster(t).register()
 	c.shard("dev-1").config = &nstancev1.GetConfigStatusResponse{RunningApplied: true, AwaitsConfirmation: []*nstancev1.GroupRemoval{
-		{Tenant: "default", Group: "web", Instances: 3, InstanceIds: []string{"knd-1"}}, {Tenant: "prod", Group: "api", Emptied: true, Instances: 1},
+		{Tenant: "default", Group: "web", Instances: 3, InstanceIds: []string{"knd-1"}},
+		{Tenant: "prod", Group: "api", Emptied: true, Instances: 1},
 	}}
 	if table := c.run("config", "status").want(t, cli.ExitOK).out; !strings.Contains(table, "awaits confirmation") ||
 		!strings.Contains(table, "default/web (3), prod/api (1)") {

@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) clusterConfig() *cobra.Command {
-	return branch(&cobra.Command{Use: "config", Short: "Static config of shards, in the storage: put"}, a.clusterConfigPut())
+func clusterConfig(a *app) *cobra.Command {
+	return branch(&cobra.Command{Use: "config", Short: "Static config of shards, in the storage: put"}, clusterConfigPut(a))
 }
 
-func (a *app) clusterConfigPut() *cobra.Command {
+func clusterConfigPut(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "put SHARD FILE", Short: "Check a shard's config and put it into the storage", Args: cobra.ExactArgs(2),
 		Long: "Check a shard's config, as `config validate` does, and put it into the storage in place of the one that is there.\n\n" +

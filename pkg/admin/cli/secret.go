@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) clusterSecret() *cobra.Command {
-	return branch(&cobra.Command{Use: "secret", Short: "Secrets that instances' files are made from: put"}, a.clusterSecretPut())
+func clusterSecret(a *app) *cobra.Command {
+	return branch(&cobra.Command{Use: "secret", Short: "Secrets that instances' files are made from: put"}, clusterSecretPut(a))
 }
 
-func (a *app) clusterSecretPut() *cobra.Command {
+func clusterSecretPut(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "put NAME FILE", Short: "Store a secret, from a file or, for -, from standard input", Args: cobra.ExactArgs(2),
 		Long: "Store a secret, sealed with the cluster's encryption key, in place of the one of that name if there is one.\n\n" +

@@ -36,7 +36,7 @@ func clients() map[string]client {
 	return map[string]client{
 		"github.com/aws/aws-sdk-go-v2/service/ec2": {prefix: "ec2", kind: reflect.TypeFor[*ec2.Client]()},
 		"github.com/minio/minio-go/v7": {prefix: "s3", kind: reflect.TypeFor[*minio.Client](), names: map[string]string{
-			"RemoveObject": "DeleteObject", "ListObjectsIter": "ListBucket",
+			"RemoveObject": "DeleteObject", "ListObjectsV2": "ListBucket",
 		}},
 	}
 }
@@ -171,7 +171,8 @@ func callsOf(t *testing.T, path string, file *ast.File, byName bool) (actions []
 			if m := paginator.FindStringSubmatch(s.Sel.Name); m != nil {
 				actions = append(actions, c.action(m[1]))
 			}
-			if _, is := c.kind.MethodByName(s.Sel.Name); is && sends(c.kind, s.Sel.Name) {
+			_, named := c.names[s.Sel.Name] // some of these take no context
+			if _, is := c.kind.MethodByName(s.Sel.Name); named || is && sends(c.kind, s.Sel.Name) {
 				actions = append(actions, c.action(s.Sel.Name))
 			}
 		}

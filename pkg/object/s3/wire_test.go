@@ -177,8 +177,8 @@ func TestPutAnswers(t *testing.T) {
 					t.Errorf("precondition %+v: %v, want %v", pre, err, want)
 				}
 				// A refusal is proof that nothing was changed, and nothing else is.
-				refused := want == object.ErrRefused || want == object.ErrNoConditionalWrites
-				if errors.Is(err, object.ErrRefused) != refused || errors.Is(err, object.ErrUnknown) != (want == object.ErrUnknown) {
+				refused := errors.Is(want, object.ErrRefused) || errors.Is(want, object.ErrNoConditionalWrites)
+				if errors.Is(err, object.ErrRefused) != refused || errors.Is(err, object.ErrUnknown) != errors.Is(want, object.ErrUnknown) {
 					t.Errorf("precondition %+v: %v, want refused: %t", pre, err, refused)
 				}
 				if !strings.Contains(fmt.Sprint(err), c.contains) {

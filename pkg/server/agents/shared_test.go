@@ -38,7 +38,7 @@ func (w *twin) caller(s *stream) context.Context {
 func (w *twin) live(done <-chan struct{}) {
 	for {
 		s := newStream()
-		s.ctx = w.caller(s)
+		s.ctx = w.caller(s) //nolint:fatcontext // each stream has one of its own
 		w.current = s
 		w.opened++
 		err := serve(w.service, s)
@@ -137,7 +137,7 @@ func TestOneMachine(t *testing.T) {
 			{addr: "10.0.0.9:1", run: "b"}, {addr: "10.0.0.9:2", run: "c"}, {addr: "10.0.0.9:3", run: "c"},
 		} {
 			s := newStream()
-			s.ctx = w.caller(s)
+			s.ctx = w.caller(s) //nolint:fatcontext // each stream has one of its own
 			all = append(all, s)
 			ended := make(chan error, 1)
 			go func() { ended <- serve(svc, s) }()

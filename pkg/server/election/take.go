@@ -77,11 +77,7 @@ func (m *machine) recordOf(a attempt) Record {
 
 // takeFound is what a read found while a take was in doubt.
 func (m *machine) takeFound(now instant, r Record, etag object.ETag, err error) {
-	if m.refused && !m.take.replaces && errors.Is(err, object.ErrNotFound) {
-		m.denied++
-	} else {
-		m.denied = 0
-	}
+	m.countDenials(err)
 	m.readBack, m.refused = false, false
 	if err == nil && r.Holder == m.holder && r.Epoch == m.take.epoch {
 		if a, ok := m.attemptOf(r.Rev); ok {
@@ -105,6 +101,16 @@ func (m *machine) takeFound(now instant, r Record, etag object.ETag, err error) 
 		m.early = earlyMet
 	}
 	m.see(now, r, etag, err)
+}
+
+// countDenials counts the writes in a row that were refused for an object being there,
+// while a read finds none.
+func (m *machine) countDenials(found error) {
+	if m.refused && !m.take.replaces && errors.Is(found, object.ErrNotFound) {
+		m.denied++
+		return
+	}
+	m.denied = 0
 }
 
 func (m *machine) attemptOf(rev uint64) (attempt, bool) {

@@ -49,7 +49,7 @@ func (r *refresher) unasked(last appliedConfig, c Accepted) error {
 	if last.shard == nil || bytes.Equal(last.body, c.body) {
 		return nil
 	}
-	return r.groups.permits(last.shard, c.shard, nil)
+	return removalCheck{r.groups}.permits(last.shard, c.shard, nil)
 }
 
 // choose decides between config/ and the last accepted config at a takeover, which
@@ -64,7 +64,7 @@ func (r *refresher) choose(c Accepted) Accepted {
 		held, next = c, *c.other
 	}
 	held.other, next.other = nil, nil
-	removals, _ := r.groups.removals(held.shard, next.shard)
+	removals, _ := removalCheck{r.groups}.removals(held.shard, next.shard)
 	_, ending := restartFields(r.cfg.Boot, next.shard)
 	switch {
 	case len(removals) > 0:
@@ -217,7 +217,7 @@ func (g *groups) carryOver(ctx context.Context, next *config.Shard, before []*co
 		}
 	}
 	names := losing(next, before)
-	for _, name := range g.reviving(next) {
+	for _, name := range reviving(g, next) {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
@@ -254,7 +254,7 @@ func losing(next *config.Shard, before []*config.Shard) []string {
 
 // reviving are the tenants that have marks of groups that are to be emptied, and which
 // next names. The caller holds all turns.
-func (g *groups) reviving(next *config.Shard) (names []string) {
+func reviving(g *groups, next *config.Shard) (names []string) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	for name, t := range g.tenants {

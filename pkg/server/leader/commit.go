@@ -86,7 +86,7 @@ func (g *groups) freshen(ctx context.Context, t *tenant) error {
 			return err
 		}
 		before, was := t.entries, g.brokenOf(t)
-		differs, err := g.read(t, o, g.living())
+		differs, err := g.read(t, o, g.records.living())
 		if differs {
 			g.follow(t, before)
 		}

@@ -71,7 +71,7 @@ func (g *groups) Upsert(ctx context.Context, key fleet.GroupKey, c config.Change
 // Delete implements operators.Groups.
 func (g *groups) Delete(ctx context.Context, key fleet.GroupKey) error {
 	err := g.edit(ctx, &edit{key: key, asked: true, change: func(now state) (config.Dynamic, error) {
-		if !now.defined && g.lives(key) { // its record is missing, and this says what is meant
+		if !now.defined && g.records.lives(key) { // its record is missing, and this says what is meant
 			return now.entries.Bury(key), nil
 		}
 		return g.static.Remove(now.entries, key)
@@ -86,7 +86,7 @@ func (g *groups) Delete(ctx context.Context, key fleet.GroupKey) error {
 // and ends that a group is held.
 func (g *groups) Reset(ctx context.Context, key fleet.GroupKey) error {
 	return editError(g.edit(ctx, &edit{key: key, asked: true, change: func(now state) (config.Dynamic, error) {
-		if !now.defined && g.lives(key) {
+		if !now.defined && g.records.lives(key) {
 			return config.Dynamic{}, fmt.Errorf("reset group %s: %w", key, config.ErrUnknownGroup)
 		}
 		return g.static.Reset(now.entries, key)

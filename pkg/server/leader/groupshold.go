@@ -13,9 +13,14 @@ import (
 // ReasonRecordMissing is the reason of the problem of such a group.
 const ReasonRecordMissing = "GroupRecordMissing"
 
+// holding judges which of a term's groups are held.
+type holding struct{ groups *groups }
+
 // hold judges a tenant's object as it was read, and returns the entries with which to go
 // on, and the highest rev that is known of it.
-func (g *groups) hold(t *tenant, stored *config.Entries, o ledger.GroupsObject, living living) (held *config.Entries, rev uint64, err error) {
+func (x holding) hold(
+	t *tenant, stored *config.Entries, o ledger.GroupsObject, living living,
+) (held *config.Entries, rev uint64, err error) {
 	h := config.Held{Tenant: t.name, Absent: o.ETag == "", Known: t.entries, Certain: true, Living: living[t.name]}
 	if h.Known == nil {
 		h.Certain = false
@@ -26,12 +31,12 @@ func (g *groups) hold(t *tenant, stored *config.Entries, o ledger.GroupsObject, 
 	if h.Known != nil {
 		rev = h.Known.Header().Rev
 	}
-	held, err = g.static.Hold(stored, h)
+	held, err = x.groups.static.Hold(stored, h)
 	if err != nil {
 		return nil, 0, err
 	}
 	if len(held.Differing(stored)) > 0 {
-		g.doubt() // until it is durable
+		x.groups.doubt() // until it is durable
 	}
 	return held, rev, nil
 }
@@ -42,9 +47,9 @@ type living map[string]map[string]int
 
 // living counts those of the records. One for which no machine was asked for yet shows of
 // no group that it was there.
-func (g *groups) living() living {
+func (r records) living() living {
 	living := living{}
-	for _, i := range g.records.Instances() {
+	for _, i := range r.Instances() {
 		if !i.Phase.Active() || i.Phase == fleet.Pending && i.Provider.ID == "" && i.Provider.CreateAttemptedAt == nil {
 			continue
 		}
@@ -63,14 +68,14 @@ func (g *groups) living() living {
 }
 
 // missing reports whether a group is held because its record is missing.
-func (g *groups) missing(key fleet.GroupKey) bool {
-	group, desired := g.Group(key)
-	return group.RecordMissing != "" && (desired || g.lives(key))
+func (x holding) missing(key fleet.GroupKey) bool {
+	group, desired := x.groups.Group(key)
+	return group.RecordMissing != "" && (desired || x.groups.records.lives(key))
 }
 
 // lives reports whether a group has instances.
-func (g *groups) lives(key fleet.GroupKey) bool {
-	for _, i := range g.records.Group(key) {
+func (r records) lives(key fleet.GroupKey) bool {
+	for _, i := range r.Group(key) {
 		if i.Phase != fleet.Deleted {
 			return true
 		}
@@ -78,12 +83,12 @@ func (g *groups) lives(key fleet.GroupKey) bool {
 	return false
 }
 
-// tellMissing reports those of the groups whose record is missing that are to be told.
-func (g *groups) tellMissing(which func(fleet.GroupKey) bool) {
-	for _, key := range g.All() {
-		if g.missing(key) && which(key) {
-			group, _ := g.Group(key)
-			g.report(fleet.Problem{At: g.cfg.Now(), Reason: ReasonRecordMissing, Message: group.RecordMissing, Group: key})
+// report reports those of the groups whose record is missing that are to be told.
+func (x holding) report(which func(fleet.GroupKey) bool) {
+	for _, key := range x.groups.All() {
+		if x.missing(key) && which(key) {
+			group, _ := x.groups.Group(key)
+			x.groups.report(fleet.Problem{At: x.groups.cfg.Now(), Reason: ReasonRecordMissing, Message: group.RecordMissing, Group: key})
 		}
 	}
 }

@@ -9,12 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
@@ -96,7 +94,7 @@ func (g *groups) all(static *config.Shard) []*tenant {
 		names[name] = true
 	}
 	g.mu.RUnlock()
-	for name := range g.living() {
+	for name := range g.records.living() {
 		names[name] = true
 	}
 	var all []*tenant
@@ -142,7 +140,7 @@ func (g *groups) load(ctx context.Context) (differs bool, err error) {
 	for name := range found {
 		g.of(name)
 	}
-	living := g.living()
+	living := g.records.living()
 	for _, t := range g.all(g.static) {
 		other, err := g.read(t, found[t.name], living)
 		if differs = differs || other; err != nil {
@@ -160,7 +158,7 @@ func (g *groups) read(t *tenant, o ledger.GroupsObject, living living) (differs 
 		return false, nil
 	}
 	if o.ETag == "" {
-		held, rev, err := g.hold(t, g.none(), o, living)
+		held, rev, err := holding{g}.hold(t, g.none(), o, living)
 		if err != nil {
 			return false, err
 		}
@@ -181,7 +179,7 @@ func (g *groups) read(t *tenant, o ledger.GroupsObject, living living) (differs 
 	if err := t.version.saw(entries.Header(), o.ETag); err != nil {
 		return false, err
 	}
-	held, rev, err := g.hold(t, entries, o, living)
+	held, rev, err := holding{g}.hold(t, entries, o, living)
 	if err != nil {
 		return false, err
 	}
@@ -342,71 +340,8 @@ func (g *groups) wrong(key fleet.GroupKey) bool {
 // tell reports what is wrong with the definitions of dynamic groups, and which of them
 // are missing.
 func (g *groups) tell() {
-	g.tellMissing(func(fleet.GroupKey) bool { return true })
+	holding{g}.report(func(fleet.GroupKey) bool { return true })
 	for _, p := range g.invalid() {
 		g.report(fleet.Problem{At: g.cfg.Now(), Reason: ReasonGroups, Message: p.String(), Group: groupIn(p.Path)})
 	}
-}
-
-// keepRead reads the groups again and again until ctx, the term, ends. acceptLate
-// does what had to wait until they can be read.
-func (g *groups) keepRead(ctx context.Context, lease time.Duration, acceptLate func() error) {
-	wait, first := lease, true
-	for retry.Wait(ctx, wait) == nil {
-		wait = groupsInterval
-		switch err := g.reload(ctx); {
-		case err != nil:
-			wait = groupsRetryInterval
-		case first && g.brokenForAll() == nil:
-			first = false
-			g.doubt()
-		}
-		g.tell()
-		if err := acceptLate(); err != nil || g.unreadable() != nil {
-			wait = groupsRetryInterval
-		}
-	}
-}
-
-// settle has the object of each tenant written that this term has not, or of which it is
-// not known what became of the last write. It waits for no turn but that of each: while
-// one hangs the others go on. What can't be read is settled once it can.
-func (g *groups) settle(ctx context.Context) error {
-	g.mu.RLock()
-	static := g.static
-	g.mu.RUnlock()
-	var writes errgroup.Group
-	writes.SetLimit(moves)
-	for _, t := range g.all(static) {
-		writes.Go(func() error {
-			err := g.edit(ctx, &edit{key: fleet.GroupKey{Tenant: t.name}})
-			if errors.Is(err, errUnreadable) {
-				return nil
-			}
-			return err
-		})
-	}
-	return writes.Wait()
-}
-
-// reload reads the groups again, and has them acted on when they have changed.
-func (g *groups) reload(ctx context.Context) error {
-	release, err := g.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	differs, err := g.load(ctx)
-	if differs {
-		g.changed()
-	}
-	return err
-}
-
-// begin waits until no edit is under way, and keeps others from beginning.
-func (g *groups) begin(ctx context.Context) (release func(), err error) {
-	if err := g.turns.Acquire(ctx, allTurns); err != nil {
-		return nil, fmt.Errorf("wait for the edit before: %w", context.Cause(ctx))
-	}
-	return func() { g.turns.Release(allTurns) }, nil
 }

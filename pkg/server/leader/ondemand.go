@@ -103,7 +103,7 @@ func (o *onDemand) built(i fleet.Instance, g fleet.Group, now time.Time) (fleet.
 func (o *onDemand) groupFor(n operators.NewInstance) (fleet.Group, error) {
 	g, ok := o.groups.Group(n.Group)
 	switch {
-	case !ok && g.RecordMissing != "" && !o.groups.lives(n.Group):
+	case !ok && g.RecordMissing != "" && !o.records.lives(n.Group):
 		return g, rpc.NotFound.Errorf("no such group %s", n.Group.Name)
 	case g.Disabled != "":
 		return g, rpc.Precondition.Errorf("group %s can't be used: %s", n.Group.Name, g.Disabled)

@@ -124,26 +124,29 @@ func sized(t config.Template) bool {
 	return t.Size != nil && *t.Size > 0
 }
 
+// removalCheck judges what static configs take away from a term's groups.
+type removalCheck struct{ groups *groups }
+
 // removals are those of a static config that comes after from. A tenant whose dynamic
 // groups can't be read counts as having none, and unread holds its name. The caller
 // holds all turns, or is the only one yet.
-func (g *groups) removals(from, to *config.Shard) (all []operators.Removal, unread map[string]bool) {
+func (c removalCheck) removals(from, to *config.Shard) (all []operators.Removal, unread map[string]bool) {
 	entries, unread := config.Dynamic{Groups: map[string]map[string]config.Entry{}}, map[string]bool{}
-	for _, t := range g.all(from) {
+	for _, t := range c.groups.all(from) {
 		if t.entries != nil {
 			maps.Copy(entries.Groups, t.entries.Dynamic(t.name).Groups)
 			continue
 		}
 		unread[t.name] = true
 	}
-	return removals(from, to, entries, liveByGroup(g.records.Instances())), unread
+	return removals(from, to, entries, liveByGroup(c.groups.records.Instances())), unread
 }
 
 // permits refuses a static config that takes away what was not accepted, and removals
 // that were accepted although it keeps the group. What can't be judged because dynamic
 // groups can't be read is refused where they are carried over, or stays.
-func (g *groups) permits(from, to *config.Shard, accepted []fleet.GroupKey) error {
-	all, unread := g.removals(from, to)
+func (c removalCheck) permits(from, to *config.Shard, accepted []fleet.GroupKey) error {
+	all, unread := c.removals(from, to)
 	var refused, stay []rpc.Failure
 	for _, r := range all {
 		if !unread[r.Key.Tenant] && !slices.Contains(accepted, r.Key) {
@@ -158,7 +161,7 @@ func (g *groups) permits(from, to *config.Shard, accepted []fleet.GroupKey) erro
 	}
 	for _, key := range accepted {
 		named := func(r operators.Removal) bool { return r.Key == key }
-		if !slices.ContainsFunc(all, named) && g.staysBy(from, to, key) {
+		if !slices.ContainsFunc(all, named) && c.staysBy(from, to, key) {
 			stay = append(stay, keptFailure(key))
 		}
 	}
@@ -166,10 +169,10 @@ func (g *groups) permits(from, to *config.Shard, accepted []fleet.GroupKey) erro
 }
 
 // areGone refuses removals that were accepted of groups that the config which runs keeps.
-func (g *groups) areGone(accepted []fleet.GroupKey) error {
+func (c removalCheck) areGone(accepted []fleet.GroupKey) error {
 	var stay []rpc.Failure
 	for _, key := range accepted {
-		if group, ok := g.Group(key); ok && (group.Disabled != "" || !group.Removed && group.Size > 0) {
+		if group, ok := c.groups.Group(key); ok && (group.Disabled != "" || !group.Removed && group.Size > 0) {
 			stay = append(stay, keptFailure(key))
 		}
 	}
@@ -192,9 +195,9 @@ func keptError(stay []rpc.Failure) error {
 }
 
 // staysBy reports whether a group goes on to have instances by the next static config.
-func (g *groups) staysBy(from, to *config.Shard, key fleet.GroupKey) bool {
+func (c removalCheck) staysBy(from, to *config.Shard, key fleet.GroupKey) bool {
 	var entries config.Dynamic
-	if t := g.of(key.Tenant); t.entries != nil {
+	if t := c.groups.of(key.Tenant); t.entries != nil {
 		entries = t.entries.Dynamic(t.name)
 	}
 	return keeps(to, succeed(entries, key.Tenant, to, []*config.Shard{from}), key) == whole
@@ -233,6 +236,6 @@ func confirmation(shard string, awaits []operators.Removal) string {
 		what = append(what, f.Subject+" ("+f.Description+")")
 		flags = append(flags, " --accept-removal "+f.Subject)
 	}
-	return fmt.Sprintf("%s takes away groups that have instances, and the last accepted config runs until that is confirmed: %.2000s; "+
+	return fmt.Sprintf("%s takes away groups that have instances; the last accepted config runs until confirmed: %.2000s; "+
 		"to accept it: nstance-admin config refresh --shard %s%.2000s", ConfigKey(shard), strings.Join(what, "; "), shard, strings.Join(flags, ""))
 }

@@ -25,6 +25,9 @@ func TestRemovals(t *testing.T) {
 	size := func(n int) map[string]map[string]config.Entry {
 		return map[string]map[string]config.Entry{"default": {"web": {Size: &n}}}
 	}
+	leaving := []fleet.Instance{instance(1, "web", fleet.Draining, false), instance(2, "web", fleet.Deleted, false)}
+	onDemand := []fleet.Instance{instance(1, "web", fleet.Running, true)}
+	web0 := strings.Replace(web3, "3", "0", 1)
 	running := []fleet.Instance{instance(1, "web", fleet.Running, false), instance(2, "web", fleet.Pending, false)}
 	for name, c := range map[string]struct {
 		from, to string
@@ -35,13 +38,13 @@ func TestRemovals(t *testing.T) {
 		"the same":                        {web3, web3, nil, running, ""},
 		"gone":                            {web3, ``, nil, running, "default/web removed 2"},
 		"gone, and none is there":         {web3, ``, nil, nil, ""},
-		"gone, and all leave already":     {web3, ``, nil, []fleet.Instance{instance(1, "web", fleet.Draining, false), instance(2, "web", fleet.Deleted, false)}, ""},
-		"gone, with on-demand ones alone": {strings.Replace(web3, "3", "0", 1), ``, nil, []fleet.Instance{instance(1, "web", fleet.Running, true)}, "default/web removed 1"},
+		"gone, and all leave already":     {web3, ``, nil, leaving, ""},
+		"gone, with on-demand ones alone": {web0, ``, nil, onDemand, "default/web removed 1"},
 		"gone, and it has an entry":       {web3, ``, size(1), running, ""},
 		"gone, and its entry has size 0":  {web3, ``, size(0), running, ""},
-		"of size 0":                       {web3, strings.Replace(web3, "3", "0", 1), nil, running, "default/web emptied 2"},
-		"of size 0, on-demand ones stay":  {web3, strings.Replace(web3, "3", "0", 1), nil, []fleet.Instance{instance(1, "web", fleet.Running, true)}, ""},
-		"of size 0, and the entry counts": {web3, strings.Replace(web3, "3", "0", 1), size(2), running, ""},
+		"of size 0":                       {web3, web0, nil, running, "default/web emptied 2"},
+		"of size 0, on-demand ones stay":  {web3, web0, nil, onDemand, ""},
+		"of size 0, and the entry counts": {web3, web0, size(2), running, ""},
 		"smaller":                         {web3, strings.Replace(web3, "3", "1", 1), nil, running, ""},
 		"it was none before":              {``, ``, nil, running, ""},
 		"renamed":                         {web3, strings.Replace(web3, "web", "www", 1), nil, running, "default/web removed 2"},

@@ -125,7 +125,7 @@ func (t *Term) assemble() (err error) {
 // altered has everybody follow what is desired: of some groups, or of any if none is
 // named.
 func (t *Term) altered(keys ...fleet.GroupKey) {
-	t.problems.returned(t.groups.missing)
+	t.problems.returned(holding{t.groups}.missing)
 	if len(keys) == 0 {
 		t.problems.mended(t.groups.invalid())
 		t.problems.prune()

@@ -16,7 +16,7 @@ func (t *Term) tidy(ctx context.Context) {
 		t.files.Tidy(t.groups.gone)
 		t.roster.Tidy()
 		t.problems.prune()
-		t.problems.returned(t.groups.missing)
-		t.groups.tellMissing(func(key fleet.GroupKey) bool { return !t.problems.stands(key, ReasonRecordMissing) })
+		t.problems.returned(holding{t.groups}.missing)
+		holding{t.groups}.report(func(key fleet.GroupKey) bool { return !t.problems.stands(key, ReasonRecordMissing) })
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -98,69 +97,6 @@ func (l *Ledger) Find(ctx context.Context, tenant string, id fleet.InstanceID) (
 	return i, true, nil
 }
 
-// comparison is what one pass over the listing found.
-type comparison struct {
-	mu                 sync.Mutex
-	listed             map[string]bool
-	read               int
-	appeared, vanished []fleet.InstanceID
-}
-
-func (c *comparison) count(read bool, appeared fleet.InstanceID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if read {
-		c.read++
-	}
-	if appeared != "" {
-		c.appeared = append(c.appeared, appeared)
-	}
-}
-
-func (l *Ledger) compare(ctx context.Context, known map[string]row) (*comparison, error) {
-	infos, err := object.All(ctx, l.cfg.Store, prefix(l.cfg.Shard))
-	if err != nil {
-		return nil, err
-	}
-	c := &comparison{listed: make(map[string]bool, len(infos))}
-	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(l.cfg.Concurrency)
-	for _, info := range infos {
-		c.listed[info.Key] = true
-		work.Go(func() error { return l.adopt(ctx, info, known[info.Key], c) })
-	}
-	for _, i := range l.Instances() {
-		if !c.listed[l.key(i.Tenant, i.ID)] {
-			work.Go(func() error { return l.miss(ctx, i.Tenant, i.ID, c) })
-		}
-	}
-	for key := range known {
-		if !c.listed[key] {
-			work.Go(func() error { return l.recallCached(ctx, key) })
-		}
-	}
-	for _, m := range l.Malformed() {
-		if !c.listed[m.Key] {
-			work.Go(func() error { return l.missMalformed(ctx, m.Key) })
-		}
-	}
-	if err := work.Wait(); err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-// recallCached reads a record that the cache holds and the listing lacks.
-func (l *Ledger) recallCached(ctx context.Context, key string) error {
-	tenant, id, err := l.parseKey(key)
-	if err != nil {
-		l.cache.deleteInstance(key)
-		return nil //nolint:nilerr // a row of another name is none of ours
-	}
-	_, err = l.Recall(ctx, tenant, id)
-	return err
-}
-
 // Recall reads a record that memory lacks by its key, because a listing may have lacked
 // it too, and reports whether memory has it then. One that can't be understood is known
 // as malformed afterwards.
@@ -178,95 +114,6 @@ func (l *Ledger) Recall(ctx context.Context, tenant string, id fleet.InstanceID)
 	}
 	_, found = l.entry(id)
 	return found, nil
-}
-
-// missMalformed looks for an object that could not be understood and that the listing
-// did not have: as long as it is there it speaks for a VM.
-func (l *Ledger) missMalformed(ctx context.Context, key string) error {
-	o, err := l.cfg.Store.Get(ctx, key)
-	switch {
-	case errors.Is(err, object.ErrNotFound):
-		l.clearMalformed(key)
-		return nil
-	case err != nil:
-		return err
-	}
-	tenant, id, err := l.parseKey(key)
-	if err != nil {
-		return nil //nolint:nilerr // it is as malformed as before
-	}
-	unlock, err := l.locks.lock(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if old, known := l.entry(id); !known || old.instance.Tenant == tenant && old.etag != o.ETag {
-		l.keep(tenant, id, o, true)
-	}
-	return nil
-}
-
-// adopt takes over one listed object unless it is known as it is.
-func (l *Ledger) adopt(ctx context.Context, info object.Info, cached row, c *comparison) error {
-	tenant, id, err := l.parseKey(info.Key)
-	if err != nil {
-		l.setMalformed(malformed{Malformed: fleet.Malformed{Key: info.Key, Err: err}, etag: info.ETag})
-		return nil
-	}
-	unlock, err := l.locks.lock(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	old, known := l.entry(id)
-	if known && old.instance.Tenant != tenant {
-		err := fmt.Errorf("id: %s is an instance of tenant %s already", id, old.instance.Tenant)
-		l.setMalformed(malformed{Malformed: fleet.Malformed{Key: info.Key, Tenant: tenant, ID: id, Err: err}, etag: info.ETag})
-		return nil
-	}
-	if known && old.etag == info.ETag || l.knownMalformed(info) {
-		return nil
-	}
-	found := object.Object{Info: object.Info{Key: info.Key, ETag: cached.etag}, Body: cached.body}
-	read := known || cached.etag != info.ETag // the cache is older than memory
-	if read {
-		found, err = l.cfg.Store.Get(ctx, info.Key)
-		if errors.Is(err, object.ErrNotFound) {
-			return nil // removed since it was listed
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if !l.keep(tenant, id, found, read) || known {
-		id = ""
-	}
-	c.count(read, id)
-	return nil
-}
-
-// miss looks for a record that the listing did not have: it may have been
-// created or removed since.
-func (l *Ledger) miss(ctx context.Context, tenant string, id fleet.InstanceID, c *comparison) error {
-	unlock, err := l.locks.lock(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	old, known := l.entry(id)
-	if !known {
-		return nil
-	}
-	gone, err := l.reload(ctx, tenant, id)
-	if err == nil && gone {
-		if old.instance.Phase != fleet.Deleted {
-			l.vanished.Add(1)
-		}
-		c.mu.Lock()
-		c.vanished = append(c.vanished, id)
-		c.mu.Unlock()
-	}
-	return err
 }
 
 // reload makes memory what the store holds of one record, whose lock the caller

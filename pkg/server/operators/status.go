@@ -86,7 +86,24 @@ func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus) []*nstanc
 	if !ready.Status {
 		ready.Reason = "NotAtSize"
 	}
-	out := []*nstancev1.Condition{ready}
+	out := append([]*nstancev1.Condition{ready}, definitionConditions(g)...)
+	f, failing := fleet.CreatesFailing{}, false
+	if shard.CreatesFailing != nil {
+		f, failing = shard.CreatesFailing(g.Key)
+	}
+	if failing {
+		out = append(out, createsFailing(f))
+	}
+	p, atSize := shard.Problems.OfGroup(g.Key)
+	said := p.Message == "" || p.Message == g.RecordMissing || failing && sameWords(p, f)
+	if !said && (atSize || !ready.Status) {
+		out = append(out, &nstancev1.Condition{Type: "Degraded", Status: true, Reason: p.Reason, Message: p.Message})
+	}
+	return out
+}
+
+// definitionConditions are those of a group's definition, whatever its instances do.
+func definitionConditions(g fleet.Group) (out []*nstancev1.Condition) {
 	if g.RecordMissing != "" {
 		out = append(out, &nstancev1.Condition{Type: "GroupRecordMissing", Status: true, Reason: "NotInStorage", Message: g.RecordMissing})
 	}
@@ -95,16 +112,6 @@ func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus) []*nstanc
 	}
 	if g.Removed && g.Disabled == "" { // one that is disabled stays as it is
 		out = append(out, &nstancev1.Condition{Type: "Removed", Status: true, Reason: "GroupDeleted", Message: "the group is being emptied"})
-	}
-	f, failing := fleet.CreatesFailing{}, false
-	if shard.CreatesFailing != nil {
-		f, failing = shard.CreatesFailing(g.Key)
-	}
-	if failing {
-		out = append(out, createsFailing(f))
-	}
-	if p, atSize := shard.Problems.OfGroup(g.Key); p.Message != "" && p.Message != g.RecordMissing && (atSize || !ready.Status) && (!failing || !sameWords(p, f)) {
-		out = append(out, &nstancev1.Condition{Type: "Degraded", Status: true, Reason: p.Reason, Message: p.Message})
 	}
 	return out
 }

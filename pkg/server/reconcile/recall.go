@@ -66,7 +66,7 @@ func (s *sweeper) unknown(vms []provider.VM) (unknown []provider.VM) {
 func (s *sweeper) recallOne(ctx context.Context, vm provider.VM) (found bool, err error) {
 	tenant := groupOfTags(vm).Tenant
 	if vm.ID == "" || fleet.CheckName(tenant) != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // no record can be called by such a name
 	}
 	if found, err = s.cfg.Ledger.Recall(ctx, tenant, vm.ID); err != nil {
 		return false, because(ReasonStorage, fmt.Errorf("read the record of the VM %s: %w", vm.ProviderID, err))

@@ -54,19 +54,6 @@ func (s *Store) before(r *http.Request) (code string, status int) {
 		s.writes++
 	}
 	switch s.mode {
-	case "conditions ignored":
-		r.Header.Del("If-Match")
-		r.Header.Del("If-None-Match")
-	case "conditions inverted":
-		if put && r.Header.Get("If-None-Match") != "" {
-			r.Header.Del("If-None-Match")
-			r.Header.Set("If-Match", "*")
-		}
-	case "no page tokens":
-		q := r.URL.Query()
-		q.Del("start-after")
-		q.Del("continuation-token")
-		r.URL.RawQuery = q.Encode()
 	case "delete markers":
 		if put && s.deleted[r.URL.Path] && r.Header.Get("If-None-Match") != "" {
 			return "PreconditionFailed", http.StatusPreconditionFailed
@@ -84,8 +71,29 @@ func (s *Store) before(r *http.Request) (code string, status int) {
 			return "SlowDown", http.StatusServiceUnavailable
 		}
 		s.busy[r.URL.Path] = put
+	default:
+		s.rewrite(r)
 	}
 	return "", 0
+}
+
+// rewrite changes a request that is let through.
+func (s *Store) rewrite(r *http.Request) {
+	switch s.mode {
+	case "conditions ignored":
+		r.Header.Del("If-Match")
+		r.Header.Del("If-None-Match")
+	case "conditions inverted":
+		if r.Method == http.MethodPut && r.Header.Get("If-None-Match") != "" {
+			r.Header.Del("If-None-Match")
+			r.Header.Set("If-Match", "*")
+		}
+	case "no page tokens":
+		q := r.URL.Query()
+		q.Del("start-after")
+		q.Del("continuation-token")
+		r.URL.RawQuery = q.Encode()
+	}
 }
 
 var lastKey = regexp.MustCompile(`(?s)<Contents>(?:[^<]|<[^/]|</[^C]|</C[^o])*page3.*?</Contents>`)

@@ -200,7 +200,7 @@ func (c *Cloud) terminateInstances(p *params) (any, error) {
 		return nil, err
 	}
 	now := c.cfg.Now()
-	if err := c.mayEnd(ids, now); err != nil {
+	if err := mayEnd(c.byID, ids, now); err != nil {
 		return nil, err
 	}
 	reply := &terminateReply{}
@@ -218,10 +218,10 @@ func (c *Cloud) terminateInstances(p *params) (any, error) {
 }
 
 // mayEnd refuses a batch with a machine that is not there, or is protected.
-func (c *Cloud) mayEnd(ids []string, now time.Time) error {
+func mayEnd(byID map[string]*machine, ids []string, now time.Time) error {
 	var missing []string
 	for _, id := range ids {
-		m, ok := c.byID[id]
+		m, ok := byID[id]
 		if ok {
 			_, ok = m.as(now)
 		}
@@ -233,7 +233,7 @@ func (c *Cloud) mayEnd(ids []string, now time.Time) error {
 		return notThere(missing)
 	}
 	for _, id := range ids {
-		if c.byID[id].launch.protected {
+		if byID[id].launch.protected {
 			return bad("OperationNotPermitted",
 				"The instance '%s' may not be terminated. Modify its 'disableApiTermination' instance attribute and try again.", id)
 		}

@@ -155,7 +155,8 @@ func TestTokenOfARefusedLaunch(t *testing.T) {
 	if other := w.call(t, "RunInstances", launch(map[string]string{"KeyName": "x"})); other.Code != "IdempotentParameterMismatch" {
 		t.Errorf("another launch under the token that made %s: %+v", id, other)
 	}
-	if got := w.call(t, "RunInstances", launch(map[string]string{"ClientToken": "bad", "ImageId": "ami-x"})); got.Status != http.StatusBadRequest {
+	noImage := map[string]string{"ClientToken": "bad", "ImageId": "ami-x"}
+	if got := w.call(t, "RunInstances", launch(noImage)); got.Status != http.StatusBadRequest {
 		t.Fatalf("a launch of no image: %+v", got)
 	}
 	w.SetCapacity("t3.small", subnet, 2)
