@@ -61,7 +61,7 @@ func (s *site) keptAll(what string, machines []fleet.InstanceID) {
 		s.t.Fatalf("%s: %d machines live of %d, deletes: %v", what, len(now), len(machines), s.world.Calls(fake.OpDelete))
 	}
 	for _, r := range s.records() {
-		if r.Phase != fleet.Running {
+		if !r.Phase.Active() {
 			s.t.Fatalf("%s: instance %s is %s (%s)", what, r.ID, r.Phase, r.Reason)
 		}
 	}
@@ -321,13 +321,13 @@ func TestRemovalByConfigSurvivesCrashes(t *testing.T) {
 				return objecttest.Outcome{}
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			_, _ = p.operator("default").RefreshConfig(ctx, &nstancev1.RefreshConfigRequest{})
+			_, _ = p.operator("default").RefreshConfig(ctx, &nstancev1.RefreshConfigRequest{AcceptRemovals: []string{"default/gone"}})
 			cancel()
 			p.ends()
 			s.store.Set(nil)
 			q := s.successor()
 			q.awaitSize("web", 2)
-			if _, err := q.refresh(); err != nil { // as its caller does who got no answer
+			if _, err := q.refresh("default/gone"); err != nil { // as its caller does who got no answer
 				t.Fatal(err)
 			}
 			s.awaitEmpty("default", "gone")
