@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,14 +31,14 @@ const (
 // userdata gives each build user data of its own, as a fresh nonce does.
 type userdata struct {
 	reconcile.Builder
-	built int
+	built atomic.Int64
 }
 
 func (u *userdata) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (provider.Spec, error) {
 	spec, err := u.Builder.Build(ctx, i, g)
-	u.built++
+	built := u.built.Add(1)
 	spec.InstanceType, spec.Args = "t3.small", map[string]any{"ImageId": ec2Image}
-	spec.Userdata = fmt.Appendf(nil, "nonce %d\n", u.built)
+	spec.Userdata = fmt.Appendf(nil, "nonce %d\n", built)
 	return spec, err
 }
 
