@@ -74,6 +74,21 @@ func (a *app) confirmGroup(cmd *cobra.Command, yes bool, c *admin.Client, shards
 // goesFrom says which instances of a group go if all do that it counts, and its on-demand
 // ones too if those go with it: a line for each shard where there are any.
 func goesFrom(cmd *cobra.Command, c *admin.Client, shards []client.Shard, group string, onDemand bool) ([]string, error) {
+	ids, err := countedBy(cmd, c, shards, group, onDemand)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for of, some := range ids {
+		lines = append(lines, fmt.Sprintf("%s: %s", of, named(some)))
+	}
+	slices.Sort(lines)
+	return lines, nil
+}
+
+// countedBy are the ids of the instances that a group counts, and of its on-demand ones too
+// if asked for, by shard/group.
+func countedBy(cmd *cobra.Command, c *admin.Client, shards []client.Shard, group string, onDemand bool) (map[string][]string, error) {
 	all, err := c.ListInstances(cmd.Context(), shards, group, false)
 	if err != nil {
 		return nil, fmt.Errorf("list what would go: %w", err)
@@ -84,12 +99,7 @@ func goesFrom(cmd *cobra.Command, c *admin.Client, shards []client.Shard, group 
 			ids[i.Shard+"/"+i.Group] = append(ids[i.Shard+"/"+i.Group], i.ID)
 		}
 	}
-	var lines []string
-	for of, some := range ids {
-		lines = append(lines, fmt.Sprintf("%s: %s", of, named(some)))
-	}
-	slices.Sort(lines)
-	return lines, nil
+	return ids, nil
 }
 
 // named is the number of instances, and the names of the first.

@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) group() *cobra.Command {
-	return a.shardFlags(branch(&cobra.Command{Use: "group", Short: "Groups: list, status, scale, create, delete"},
+	return a.shardFlags(branch(&cobra.Command{Use: "group", Short: "Groups: list, status, scale, create, delete, reset"},
 		a.groupList(), a.groupStatus(), a.groupScale(), a.groupCreate(), a.groupDelete(), a.groupReset()))
 }
 
@@ -83,40 +83,5 @@ func (a *app) groupDelete() *cobra.Command {
 		}
 		words := fmt.Sprintf("group %s is being deleted in %s", args[0], strings.Join(deleting, ", "))
 		return errors.Join(a.done(cmd.OutOrStdout(), words, map[string]any{"key": args[0], "deleting_in": deleting}), err)
-	})
-}
-
-// groupReset takes --yes where the group gets smaller.
-func (a *app) groupReset() *cobra.Command {
-	yes := false
-	cmd := &cobra.Command{
-		Use: "reset GROUP", Short: "Drop what overrides a static group, or end that a group is held whose record was missing",
-		Args: cobra.ExactArgs(1),
-	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "reset the group although its static size is smaller than its size now")
-	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
-		client, shards, err := a.ask(a.target.write)
-		if err != nil {
-			return err
-		}
-		now, err := client.GroupStatus(cmd.Context(), shards, args[0])
-		if err != nil {
-			return err
-		}
-		for _, g := range now {
-			if g.IsStatic && g.StaticSize < g.Size && !yes {
-				return fmt.Errorf("group %s has size %d in %s, and %d in the static config: reset it with --yes to remove %d instances",
-					g.Key, g.Size, g.Shard, g.StaticSize, g.Size-g.StaticSize)
-			}
-		}
-		reset, err := client.ResetGroup(cmd.Context(), shards, args[0])
-		if len(reset) == 0 {
-			return err
-		}
-		var in []string
-		for _, g := range reset {
-			in = append(in, fmt.Sprintf("%s, with size %d", g.Shard, g.Size))
-		}
-		return errors.Join(a.done(cmd.OutOrStdout(), fmt.Sprintf("group %s is reset in %s", args[0], strings.Join(in, "; ")), reset), err)
 	})
 }
