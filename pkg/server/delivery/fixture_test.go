@@ -38,6 +38,7 @@ type site struct {
 	t     testing.TB
 	ctx   context.Context
 	inner *mem.Store
+	lists *objecttest.Listing // over inner
 	store *objecttest.Counting
 	ca    *pki.CA
 	d     *delivery.Delivery
@@ -75,8 +76,9 @@ func newSiteIn(t testing.TB, ctx context.Context, files string) *site { //nolint
 	if err != nil {
 		t.Fatal(err)
 	}
+	lists := objecttest.NewListing(inner)
 	s := &site{
-		t: t, ctx: ctx, inner: inner, store: objecttest.NewCounting(inner), ca: ca,
+		t: t, ctx: ctx, inner: inner, lists: lists, store: objecttest.NewCounting(lists), ca: ca,
 		instances: map[fleet.InstanceID]fleet.Instance{}, secrets: map[string]string{"db": "password"},
 	}
 	s.put("files/net.json", `{"mtu": 1500}`)

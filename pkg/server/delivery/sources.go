@@ -130,8 +130,8 @@ func (s *sources) read(ctx context.Context, src source, r *reading) {
 }
 
 // fetch asks the secrets or the store. An object's size and etag are asked for
-// first: one that is too large must not be read, one that has not changed need
-// not be.
+// first: one that is listed as too large is not read, and one that has not changed
+// need not be.
 func (s *sources) fetch(ctx context.Context, src source, old *reading) ([]byte, object.ETag, error) {
 	if src.kind == kindSecret {
 		value, err := s.secrets.Get(ctx, src.name)
@@ -147,24 +147,35 @@ func (s *sources) fetch(ctx context.Context, src source, old *reading) ([]byte, 
 	if err != nil {
 		return nil, "", &unreachable{err}
 	}
-	// In the order of keys, the key itself comes before whatever begins with it.
-	if !found || info.Key != src.name {
-		return nil, "", fmt.Errorf("there is no object %s", src.name)
-	}
-	if info.Size > files.MaxFileSize {
-		return nil, "", fmt.Errorf("%s has %d bytes: at most %d are allowed", src.name, info.Size, files.MaxFileSize)
-	}
-	if info.ETag == old.etag && old.readOnce {
-		return old.content, old.etag, nil
+	// In the order of keys, the key itself comes before whatever begins with it. That it
+	// is not listed is no proof that there is none: it is read all the same.
+	if found && info.Key == src.name {
+		if err := allowedSize(src.name, info.Size); err != nil {
+			return nil, "", err
+		}
+		if info.ETag == old.etag && old.readOnce {
+			return old.content, old.etag, nil
+		}
 	}
 	o, err := s.storage.Get(ctx, src.name)
 	switch {
 	case errors.Is(err, object.ErrNotFound):
-		return nil, "", err
+		return nil, "", fmt.Errorf("there is no object %s", src.name)
 	case err != nil:
 		return nil, "", &unreachable{err}
 	}
+	if err := allowedSize(src.name, int64(len(o.Body))); err != nil {
+		return nil, "", err
+	}
 	return o.Body, o.ETag, nil
+}
+
+// allowedSize checks the size of an object, in bytes.
+func allowedSize(name string, size int64) error {
+	if size > files.MaxFileSize {
+		return fmt.Errorf("%s has %d bytes: at most %d are allowed", name, size, files.MaxFileSize)
+	}
+	return nil
 }
 
 // first is the first object whose key begins with prefix.
