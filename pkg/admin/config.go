@@ -26,6 +26,22 @@ type ConfigStatus struct {
 	// AwaitsConfirmation are the groups with instances that config/ takes away, when
 	// that is why it does not run.
 	AwaitsConfirmation []GroupRemoval `json:"awaits_confirmation,omitempty"`
+	SizeOverrides      []SizeOverride `json:"size_overrides,omitempty"`
+}
+
+// SizeOverride is a group of the static config that runs whose size was set otherwise.
+type SizeOverride struct {
+	Tenant     string `json:"tenant"`
+	Group      string `json:"group"`
+	StaticSize int32  `json:"static_size"`
+	Size       int32  `json:"size"` // that counts
+}
+
+func sizeOverrides(all []*nstancev1.SizeOverride) (out []SizeOverride) {
+	for _, o := range all {
+		out = append(out, SizeOverride{Tenant: o.GetTenant(), Group: o.GetGroup(), StaticSize: o.GetStaticSize(), Size: o.GetSize()})
+	}
+	return out
 }
 
 // GroupRemoval is a group with instances that a config takes away.
@@ -53,6 +69,7 @@ func (c *Client) ConfigStatus(ctx context.Context, shards []client.Shard) ([]Con
 		st := ConfigStatus{
 			Shard: shard, ETag: resp.GetEtag(), LastModified: timeOf(resp.GetLastModified()),
 			Size: resp.GetSize(), RunningApplied: resp.GetRunningApplied(), RestartRequired: resp.GetRestartRequired(),
+			SizeOverrides: sizeOverrides(resp.GetSizeOverrides()),
 		}
 		for _, r := range resp.GetAwaitsConfirmation() {
 			st.AwaitsConfirmation = append(st.AwaitsConfirmation, GroupRemoval{
@@ -75,6 +92,8 @@ type Refresh struct {
 	RestartRequired []string    `json:"restart_required,omitempty"`
 	Violations      []Violation `json:"violations,omitempty"` // of an invalid one; the config that runs stays
 	Removals        []Removal   `json:"removals,omitempty"`   // of one that awaits confirmation; the config that runs stays
+	// SizeOverrides are those of the config that runs now, when it is updated or unchanged.
+	SizeOverrides []SizeOverride `json:"size_overrides,omitempty"`
 }
 
 // Removal is what a config takes away, and was not told that it may.
@@ -162,7 +181,10 @@ func (c *Client) refresh(ctx context.Context, shards []client.Shard, accept []st
 		case err != nil:
 			return nil, err
 		}
-		r := Refresh{Shard: shard, Outcome: RefreshUpdated, ETag: resp.GetEtag(), RestartRequired: resp.GetRestartRequired()}
+		r := Refresh{
+			Shard: shard, Outcome: RefreshUpdated, ETag: resp.GetEtag(), RestartRequired: resp.GetRestartRequired(),
+			SizeOverrides: sizeOverrides(resp.GetSizeOverrides()),
+		}
 		if resp.GetOutcome() == nstancev1.RefreshOutcome_REFRESH_OUTCOME_UNCHANGED {
 			r.Outcome = RefreshUnchanged
 		}

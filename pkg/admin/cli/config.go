@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -45,7 +46,29 @@ func removed(all []admin.GroupRemoval) string {
 
 func (a *app) configStatus() *cobra.Command {
 	cmd := &cobra.Command{Use: "status", Short: "Show which config each shard runs", Args: cobra.NoArgs}
-	return list(a, cmd, configColumns, (*admin.Client).ConfigStatus)
+	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
+		client, shards, err := a.ask(a.target.read)
+		if err != nil {
+			return err
+		}
+		all, err := client.ConfigStatus(cmd.Context(), shards)
+		for _, c := range all {
+			printOverrides(cmd.ErrOrStderr(), c.Shard, c.SizeOverrides)
+		}
+		return errors.Join(printAll(cmd.OutOrStdout(), a.format, all, configColumns()), err)
+	})
+}
+
+// printOverrides prints a line for each size that hides the static config's.
+func printOverrides(w io.Writer, shard string, all []admin.SizeOverride) {
+	for _, o := range all {
+		as := ""
+		if o.Tenant != fleet.DefaultTenant {
+			as = ", run by an operator of tenant " + o.Tenant + ","
+		}
+		fmt.Fprintf(w, "%s: group %s/%s: size %d overrides the config's %d (nstance-admin group reset %s --shard %s%s drops it)\n",
+			shard, o.Tenant, o.Group, o.Size, o.StaticSize, o.Group, shard, as)
+	}
 }
 
 func (a *app) configValidate() *cobra.Command {
@@ -98,6 +121,7 @@ func (a *app) configRefresh() *cobra.Command {
 			for _, v := range r.Violations {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s: %s\n", r.Shard, v.Field, v.Description)
 			}
+			printOverrides(cmd.ErrOrStderr(), r.Shard, r.SizeOverrides)
 		}
 		if len(all) == 0 {
 			return err

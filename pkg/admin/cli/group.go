@@ -21,7 +21,7 @@ func groupColumns() []column[admin.Group] {
 		{"SHARD", func(g admin.Group) string { return g.Shard }},
 		{"TENANT", func(g admin.Group) string { return g.Tenant }},
 		{"GROUP", func(g admin.Group) string { return g.Key }},
-		{"SIZE", func(g admin.Group) string { return number(g.Size) }},
+		{"SIZE", shownSize},
 		{"ACTUAL", func(g admin.Group) string { return number(g.ActualSize) }},
 		{"PENDING", func(g admin.Group) string { return number(g.PendingSize) }},
 		{"DRAINING", func(g admin.Group) string { return number(g.DrainingSize) }},
@@ -30,6 +30,14 @@ func groupColumns() []column[admin.Group] {
 		{"STATIC", func(g admin.Group) string { return strconv.FormatBool(g.IsStatic) }},
 		{"CONDITIONS", conditions},
 	}
+}
+
+// shownSize is a group's size, and the static config's where that is another.
+func shownSize(g admin.Group) string {
+	if g.IsStatic && g.Size != g.StaticSize {
+		return fmt.Sprintf("%d (config: %d)", g.Size, g.StaticSize)
+	}
+	return strconv.Itoa(int(g.Size))
 }
 
 func conditions(g admin.Group) string {

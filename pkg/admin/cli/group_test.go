@@ -17,7 +17,7 @@ import (
 func web(size, actual int32) *nstancev1.GroupStatus {
 	vars, _ := structpb.NewStruct(map[string]any{"n": 1})
 	return &nstancev1.GroupStatus{
-		Key: "web", Tenant: "default", Template: "knd", Size: size, ActualSize: actual, IsStatic: true, Etag: "e", Vars: vars,
+		Key: "web", Tenant: "default", Template: "knd", Size: size, StaticSize: size, ActualSize: actual, IsStatic: true, Etag: "e", Vars: vars,
 		ProviderIds: []string{"p1"},
 		Instances:   []*nstancev1.GroupInstance{{Id: "i1", ProviderId: "p1", NodeProviderId: "docker:///p1", Zone: "z"}},
 		Conditions: []*nstancev1.Condition{{Type: "Degraded", Status: true, Reason: "ProviderError",

@@ -52,6 +52,7 @@ func (s *Service) GetConfigStatus(ctx context.Context, _ *nstancev1.GetConfigSta
 	c := shard.Static.Status()
 	resp := &nstancev1.GetConfigStatusResponse{
 		Etag: c.ETag, Size: c.Size, RunningApplied: c.RunningApplied, RestartRequired: c.RestartRequired,
+		SizeOverrides: sizeOverrides(shard.Groups),
 	}
 	if !c.LastModified.IsZero() { // else there is none in the bucket
 		resp.LastModified = timestamppb.New(c.LastModified)
@@ -87,7 +88,21 @@ func (s *Service) RefreshConfig(ctx context.Context, req *nstancev1.RefreshConfi
 	if updated {
 		outcome = nstancev1.RefreshOutcome_REFRESH_OUTCOME_UPDATED
 	}
-	return &nstancev1.RefreshConfigResponse{Outcome: outcome, Etag: c.ETag, RestartRequired: c.RestartRequired}, nil
+	return &nstancev1.RefreshConfigResponse{
+		Outcome: outcome, Etag: c.ETag, RestartRequired: c.RestartRequired, SizeOverrides: sizeOverrides(shard.Groups),
+	}, nil
+}
+
+// sizeOverrides are the static groups, of all tenants, whose size is not the static one.
+func sizeOverrides(groups Groups) (all []*nstancev1.SizeOverride) {
+	for _, key := range groups.All() {
+		if g, defined := groups.Group(key); defined && g.Static && g.Size != g.StaticSize {
+			all = append(all, &nstancev1.SizeOverride{
+				Tenant: key.Tenant, Group: key.Name, StaticSize: int32(g.StaticSize), Size: int32(g.Size),
+			})
+		}
+	}
+	return all
 }
 
 // openConfig is open for what concerns the static config, which shows all tenants.

@@ -324,8 +324,10 @@ type GetConfigStatusResponse struct {
 	// The groups with instances that config/ takes away or empties, when that is why
 	// it does not run: a refresh that names all of them accepts it.
 	AwaitsConfirmation []*GroupRemoval `protobuf:"bytes,7,rep,name=awaits_confirmation,json=awaitsConfirmation,proto3" json:"awaits_confirmation,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// By tenant and group.
+	SizeOverrides []*SizeOverride `protobuf:"bytes,8,rep,name=size_overrides,json=sizeOverrides,proto3" json:"size_overrides,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetConfigStatusResponse) Reset() {
@@ -407,6 +409,84 @@ func (x *GetConfigStatusResponse) GetAwaitsConfirmation() []*GroupRemoval {
 	return nil
 }
 
+func (x *GetConfigStatusResponse) GetSizeOverrides() []*SizeOverride {
+	if x != nil {
+		return x.SizeOverrides
+	}
+	return nil
+}
+
+// SizeOverride is a static group whose size, set through this API, hides the one of the
+// static config that runs. ResetGroup drops it.
+type SizeOverride struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Tenant     string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Group      string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	StaticSize int32                  `protobuf:"varint,3,opt,name=static_size,json=staticSize,proto3" json:"static_size,omitempty"`
+	// The size that counts.
+	Size          int32 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SizeOverride) Reset() {
+	*x = SizeOverride{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SizeOverride) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SizeOverride) ProtoMessage() {}
+
+func (x *SizeOverride) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SizeOverride.ProtoReflect.Descriptor instead.
+func (*SizeOverride) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SizeOverride) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *SizeOverride) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *SizeOverride) GetStaticSize() int32 {
+	if x != nil {
+		return x.StaticSize
+	}
+	return 0
+}
+
+func (x *SizeOverride) GetSize() int32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
 // GroupRemoval is a group with instances that a config takes away.
 type GroupRemoval struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -424,7 +504,7 @@ type GroupRemoval struct {
 
 func (x *GroupRemoval) Reset() {
 	*x = GroupRemoval{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[4]
+	mi := &file_nstance_v1_operator_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -436,7 +516,7 @@ func (x *GroupRemoval) String() string {
 func (*GroupRemoval) ProtoMessage() {}
 
 func (x *GroupRemoval) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[4]
+	mi := &file_nstance_v1_operator_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -449,7 +529,7 @@ func (x *GroupRemoval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupRemoval.ProtoReflect.Descriptor instead.
 func (*GroupRemoval) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{4}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GroupRemoval) GetTenant() string {
@@ -498,7 +578,7 @@ type Violation struct {
 
 func (x *Violation) Reset() {
 	*x = Violation{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[5]
+	mi := &file_nstance_v1_operator_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -510,7 +590,7 @@ func (x *Violation) String() string {
 func (*Violation) ProtoMessage() {}
 
 func (x *Violation) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[5]
+	mi := &file_nstance_v1_operator_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -523,7 +603,7 @@ func (x *Violation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Violation.ProtoReflect.Descriptor instead.
 func (*Violation) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{5}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Violation) GetField() string {
@@ -555,7 +635,7 @@ type RefreshConfigRequest struct {
 
 func (x *RefreshConfigRequest) Reset() {
 	*x = RefreshConfigRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[6]
+	mi := &file_nstance_v1_operator_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +647,7 @@ func (x *RefreshConfigRequest) String() string {
 func (*RefreshConfigRequest) ProtoMessage() {}
 
 func (x *RefreshConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[6]
+	mi := &file_nstance_v1_operator_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +660,7 @@ func (x *RefreshConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshConfigRequest.ProtoReflect.Descriptor instead.
 func (*RefreshConfigRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{6}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RefreshConfigRequest) GetAcceptRemovals() []string {
@@ -596,13 +676,15 @@ type RefreshConfigResponse struct {
 	Etag    string                 `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
 	// The changed fields that take effect only after a restart.
 	RestartRequired []string `protobuf:"bytes,3,rep,name=restart_required,json=restartRequired,proto3" json:"restart_required,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Those of the config that runs now, by tenant and group.
+	SizeOverrides []*SizeOverride `protobuf:"bytes,4,rep,name=size_overrides,json=sizeOverrides,proto3" json:"size_overrides,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RefreshConfigResponse) Reset() {
 	*x = RefreshConfigResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[7]
+	mi := &file_nstance_v1_operator_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +696,7 @@ func (x *RefreshConfigResponse) String() string {
 func (*RefreshConfigResponse) ProtoMessage() {}
 
 func (x *RefreshConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[7]
+	mi := &file_nstance_v1_operator_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +709,7 @@ func (x *RefreshConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshConfigResponse.ProtoReflect.Descriptor instead.
 func (*RefreshConfigResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{7}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RefreshConfigResponse) GetOutcome() RefreshOutcome {
@@ -651,6 +733,13 @@ func (x *RefreshConfigResponse) GetRestartRequired() []string {
 	return nil
 }
 
+func (x *RefreshConfigResponse) GetSizeOverrides() []*SizeOverride {
+	if x != nil {
+		return x.SizeOverrides
+	}
+	return nil
+}
+
 type ListGroupsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -659,7 +748,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[8]
+	mi := &file_nstance_v1_operator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +760,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[8]
+	mi := &file_nstance_v1_operator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +773,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{8}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{9}
 }
 
 type ListGroupsResponse struct {
@@ -701,7 +790,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[9]
+	mi := &file_nstance_v1_operator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +802,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[9]
+	mi := &file_nstance_v1_operator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +815,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{9}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*GroupStatus {
@@ -798,7 +887,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	mi := &file_nstance_v1_operator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +899,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	mi := &file_nstance_v1_operator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +912,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{10}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GroupStatus) GetKey() string {
@@ -974,7 +1063,7 @@ type GroupInstance struct {
 
 func (x *GroupInstance) Reset() {
 	*x = GroupInstance{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	mi := &file_nstance_v1_operator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1075,7 @@ func (x *GroupInstance) String() string {
 func (*GroupInstance) ProtoMessage() {}
 
 func (x *GroupInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	mi := &file_nstance_v1_operator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1088,7 @@ func (x *GroupInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupInstance.ProtoReflect.Descriptor instead.
 func (*GroupInstance) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{11}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GroupInstance) GetId() string {
@@ -1043,7 +1132,7 @@ type MachineCapacity struct {
 
 func (x *MachineCapacity) Reset() {
 	*x = MachineCapacity{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[12]
+	mi := &file_nstance_v1_operator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1144,7 @@ func (x *MachineCapacity) String() string {
 func (*MachineCapacity) ProtoMessage() {}
 
 func (x *MachineCapacity) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[12]
+	mi := &file_nstance_v1_operator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1157,7 @@ func (x *MachineCapacity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineCapacity.ProtoReflect.Descriptor instead.
 func (*MachineCapacity) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{12}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MachineCapacity) GetCpuMillis() int64 {
@@ -1104,7 +1193,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[13]
+	mi := &file_nstance_v1_operator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1205,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[13]
+	mi := &file_nstance_v1_operator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1218,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{13}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Condition) GetType() string {
@@ -1186,7 +1275,7 @@ type UpsertGroupRequest struct {
 
 func (x *UpsertGroupRequest) Reset() {
 	*x = UpsertGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[14]
+	mi := &file_nstance_v1_operator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1287,7 @@ func (x *UpsertGroupRequest) String() string {
 func (*UpsertGroupRequest) ProtoMessage() {}
 
 func (x *UpsertGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[14]
+	mi := &file_nstance_v1_operator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1300,7 @@ func (x *UpsertGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpsertGroupRequest.ProtoReflect.Descriptor instead.
 func (*UpsertGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{14}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpsertGroupRequest) GetKey() string {
@@ -1295,7 +1384,7 @@ type UpsertGroupResponse struct {
 
 func (x *UpsertGroupResponse) Reset() {
 	*x = UpsertGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	mi := &file_nstance_v1_operator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1396,7 @@ func (x *UpsertGroupResponse) String() string {
 func (*UpsertGroupResponse) ProtoMessage() {}
 
 func (x *UpsertGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	mi := &file_nstance_v1_operator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1409,7 @@ func (x *UpsertGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpsertGroupResponse.ProtoReflect.Descriptor instead.
 func (*UpsertGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{15}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpsertGroupResponse) GetGroup() *GroupStatus {
@@ -1346,7 +1435,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	mi := &file_nstance_v1_operator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1447,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	mi := &file_nstance_v1_operator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1460,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{16}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteGroupRequest) GetKey() string {
@@ -1389,7 +1478,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[17]
+	mi := &file_nstance_v1_operator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1490,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[17]
+	mi := &file_nstance_v1_operator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1503,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{17}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{18}
 }
 
 type ResetGroupRequest struct {
@@ -1426,7 +1515,7 @@ type ResetGroupRequest struct {
 
 func (x *ResetGroupRequest) Reset() {
 	*x = ResetGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	mi := &file_nstance_v1_operator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1527,7 @@ func (x *ResetGroupRequest) String() string {
 func (*ResetGroupRequest) ProtoMessage() {}
 
 func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	mi := &file_nstance_v1_operator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1540,7 @@ func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupRequest.ProtoReflect.Descriptor instead.
 func (*ResetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{18}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResetGroupRequest) GetKey() string {
@@ -1470,7 +1559,7 @@ type ResetGroupResponse struct {
 
 func (x *ResetGroupResponse) Reset() {
 	*x = ResetGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[19]
+	mi := &file_nstance_v1_operator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1571,7 @@ func (x *ResetGroupResponse) String() string {
 func (*ResetGroupResponse) ProtoMessage() {}
 
 func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[19]
+	mi := &file_nstance_v1_operator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1584,7 @@ func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupResponse.ProtoReflect.Descriptor instead.
 func (*ResetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{19}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResetGroupResponse) GetGroup() *GroupStatus {
@@ -1521,7 +1610,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[20]
+	mi := &file_nstance_v1_operator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1622,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[20]
+	mi := &file_nstance_v1_operator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1635,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{20}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListInstancesRequest) GetGroup() string {
@@ -1588,7 +1677,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[21]
+	mi := &file_nstance_v1_operator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +1689,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[21]
+	mi := &file_nstance_v1_operator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1613,7 +1702,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{21}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*InstanceStatus {
@@ -1672,7 +1761,7 @@ type InstanceStatus struct {
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[22]
+	mi := &file_nstance_v1_operator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1684,7 +1773,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[22]
+	mi := &file_nstance_v1_operator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1697,7 +1786,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{22}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *InstanceStatus) GetId() string {
@@ -1900,7 +1989,7 @@ type DrainStatus struct {
 
 func (x *DrainStatus) Reset() {
 	*x = DrainStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[23]
+	mi := &file_nstance_v1_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +2001,7 @@ func (x *DrainStatus) String() string {
 func (*DrainStatus) ProtoMessage() {}
 
 func (x *DrainStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[23]
+	mi := &file_nstance_v1_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +2014,7 @@ func (x *DrainStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainStatus.ProtoReflect.Descriptor instead.
 func (*DrainStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{23}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DrainStatus) GetReason() string {
@@ -1963,7 +2052,7 @@ type CreateInstanceRequest struct {
 
 func (x *CreateInstanceRequest) Reset() {
 	*x = CreateInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[24]
+	mi := &file_nstance_v1_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2064,7 @@ func (x *CreateInstanceRequest) String() string {
 func (*CreateInstanceRequest) ProtoMessage() {}
 
 func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[24]
+	mi := &file_nstance_v1_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2077,7 @@ func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceRequest.ProtoReflect.Descriptor instead.
 func (*CreateInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{24}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateInstanceRequest) GetGroup() string {
@@ -2028,7 +2117,7 @@ type CreateInstanceResponse struct {
 
 func (x *CreateInstanceResponse) Reset() {
 	*x = CreateInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[25]
+	mi := &file_nstance_v1_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2040,7 +2129,7 @@ func (x *CreateInstanceResponse) String() string {
 func (*CreateInstanceResponse) ProtoMessage() {}
 
 func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[25]
+	mi := &file_nstance_v1_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2053,7 +2142,7 @@ func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceResponse.ProtoReflect.Descriptor instead.
 func (*CreateInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{25}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreateInstanceResponse) GetInstance() *InstanceStatus {
@@ -2076,7 +2165,7 @@ type DeleteInstanceRequest struct {
 
 func (x *DeleteInstanceRequest) Reset() {
 	*x = DeleteInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[26]
+	mi := &file_nstance_v1_operator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2177,7 @@ func (x *DeleteInstanceRequest) String() string {
 func (*DeleteInstanceRequest) ProtoMessage() {}
 
 func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[26]
+	mi := &file_nstance_v1_operator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2190,7 @@ func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{26}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteInstanceRequest) GetTarget() isDeleteInstanceRequest_Target {
@@ -2154,7 +2243,7 @@ type DeleteInstanceResponse struct {
 
 func (x *DeleteInstanceResponse) Reset() {
 	*x = DeleteInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[27]
+	mi := &file_nstance_v1_operator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2255,7 @@ func (x *DeleteInstanceResponse) String() string {
 func (*DeleteInstanceResponse) ProtoMessage() {}
 
 func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[27]
+	mi := &file_nstance_v1_operator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2179,7 +2268,7 @@ func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{27}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{28}
 }
 
 type GetInstanceStatusRequest struct {
@@ -2191,7 +2280,7 @@ type GetInstanceStatusRequest struct {
 
 func (x *GetInstanceStatusRequest) Reset() {
 	*x = GetInstanceStatusRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[28]
+	mi := &file_nstance_v1_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2292,7 @@ func (x *GetInstanceStatusRequest) String() string {
 func (*GetInstanceStatusRequest) ProtoMessage() {}
 
 func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[28]
+	mi := &file_nstance_v1_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2305,7 @@ func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{28}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetInstanceStatusRequest) GetId() string {
@@ -2235,7 +2324,7 @@ type GetInstanceStatusResponse struct {
 
 func (x *GetInstanceStatusResponse) Reset() {
 	*x = GetInstanceStatusResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[29]
+	mi := &file_nstance_v1_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2336,7 @@ func (x *GetInstanceStatusResponse) String() string {
 func (*GetInstanceStatusResponse) ProtoMessage() {}
 
 func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[29]
+	mi := &file_nstance_v1_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2349,7 @@ func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{29}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetInstanceStatusResponse) GetInstance() *InstanceStatus {
@@ -2279,7 +2368,7 @@ type AcknowledgeDrainedRequest struct {
 
 func (x *AcknowledgeDrainedRequest) Reset() {
 	*x = AcknowledgeDrainedRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[30]
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2380,7 @@ func (x *AcknowledgeDrainedRequest) String() string {
 func (*AcknowledgeDrainedRequest) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[30]
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2393,7 @@ func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{30}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AcknowledgeDrainedRequest) GetId() string {
@@ -2322,7 +2411,7 @@ type AcknowledgeDrainedResponse struct {
 
 func (x *AcknowledgeDrainedResponse) Reset() {
 	*x = AcknowledgeDrainedResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2423,7 @@ func (x *AcknowledgeDrainedResponse) String() string {
 func (*AcknowledgeDrainedResponse) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2436,7 @@ func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
 }
 
 type WatchGroupsRequest struct {
@@ -2358,7 +2447,7 @@ type WatchGroupsRequest struct {
 
 func (x *WatchGroupsRequest) Reset() {
 	*x = WatchGroupsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2370,7 +2459,7 @@ func (x *WatchGroupsRequest) String() string {
 func (*WatchGroupsRequest) ProtoMessage() {}
 
 func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2383,7 +2472,7 @@ func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsRequest.ProtoReflect.Descriptor instead.
 func (*WatchGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
 }
 
 type WatchGroupsResponse struct {
@@ -2399,7 +2488,7 @@ type WatchGroupsResponse struct {
 
 func (x *WatchGroupsResponse) Reset() {
 	*x = WatchGroupsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2500,7 @@ func (x *WatchGroupsResponse) String() string {
 func (*WatchGroupsResponse) ProtoMessage() {}
 
 func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2513,7 @@ func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsResponse.ProtoReflect.Descriptor instead.
 func (*WatchGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchGroupsResponse) GetType() EventType {
@@ -2461,7 +2550,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2562,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2575,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchInstancesRequest) GetAll() bool {
@@ -2521,7 +2610,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2533,7 +2622,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2546,7 +2635,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WatchInstancesResponse) GetType() EventType {
@@ -2585,7 +2674,7 @@ type WatchErrorsRequest struct {
 
 func (x *WatchErrorsRequest) Reset() {
 	*x = WatchErrorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2686,7 @@ func (x *WatchErrorsRequest) String() string {
 func (*WatchErrorsRequest) ProtoMessage() {}
 
 func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2699,7 @@ func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsRequest.ProtoReflect.Descriptor instead.
 func (*WatchErrorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 type WatchErrorsResponse struct {
@@ -2631,7 +2720,7 @@ type WatchErrorsResponse struct {
 
 func (x *WatchErrorsResponse) Reset() {
 	*x = WatchErrorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2643,7 +2732,7 @@ func (x *WatchErrorsResponse) String() string {
 func (*WatchErrorsResponse) ProtoMessage() {}
 
 func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2656,7 +2745,7 @@ func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsResponse.ProtoReflect.Descriptor instead.
 func (*WatchErrorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WatchErrorsResponse) GetAt() *timestamppb.Timestamp {
@@ -2715,7 +2804,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[38]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2816,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[38]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2829,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{38}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListOperatorsRequest) GetIncludeRemoved() bool {
@@ -2775,7 +2864,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[39]
+	mi := &file_nstance_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2787,7 +2876,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[39]
+	mi := &file_nstance_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2800,7 +2889,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{39}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*OperatorStatus {
@@ -2835,7 +2924,7 @@ type OperatorStatus struct {
 
 func (x *OperatorStatus) Reset() {
 	*x = OperatorStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[40]
+	mi := &file_nstance_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +2936,7 @@ func (x *OperatorStatus) String() string {
 func (*OperatorStatus) ProtoMessage() {}
 
 func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[40]
+	mi := &file_nstance_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +2949,7 @@ func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorStatus.ProtoReflect.Descriptor instead.
 func (*OperatorStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{40}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *OperatorStatus) GetId() string {
@@ -2914,7 +3003,7 @@ type RemoveOperatorRequest struct {
 
 func (x *RemoveOperatorRequest) Reset() {
 	*x = RemoveOperatorRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[41]
+	mi := &file_nstance_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +3015,7 @@ func (x *RemoveOperatorRequest) String() string {
 func (*RemoveOperatorRequest) ProtoMessage() {}
 
 func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[41]
+	mi := &file_nstance_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3028,7 @@ func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{41}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RemoveOperatorRequest) GetId() string {
@@ -2958,7 +3047,7 @@ type RemoveOperatorResponse struct {
 
 func (x *RemoveOperatorResponse) Reset() {
 	*x = RemoveOperatorResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[42]
+	mi := &file_nstance_v1_operator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2970,7 +3059,7 @@ func (x *RemoveOperatorResponse) String() string {
 func (*RemoveOperatorResponse) ProtoMessage() {}
 
 func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[42]
+	mi := &file_nstance_v1_operator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2983,7 +3072,7 @@ func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{42}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RemoveOperatorResponse) GetOperator() *OperatorStatus {
@@ -3004,7 +3093,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"public_key\x18\x01 \x01(\tR\tpublicKey\"[\n" +
 	"'OperatorServiceRenewCertificateResponse\x120\n" +
 	"\bidentity\x18\x01 \x01(\v2\x14.nstance.v1.IdentityR\bidentity\"\x18\n" +
-	"\x16GetConfigStatusRequest\"\xd8\x02\n" +
+	"\x16GetConfigStatusRequest\"\x99\x03\n" +
 	"\x17GetConfigStatusResponse\x12\x12\n" +
 	"\x04etag\x18\x01 \x01(\tR\x04etag\x12?\n" +
 	"\rlast_modified\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\flastModified\x12\x12\n" +
@@ -3014,7 +3103,14 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"violations\x18\x05 \x03(\v2\x15.nstance.v1.ViolationR\n" +
 	"violations\x12)\n" +
 	"\x10restart_required\x18\x06 \x03(\tR\x0frestartRequired\x12I\n" +
-	"\x13awaits_confirmation\x18\a \x03(\v2\x18.nstance.v1.GroupRemovalR\x12awaitsConfirmation\"\x97\x01\n" +
+	"\x13awaits_confirmation\x18\a \x03(\v2\x18.nstance.v1.GroupRemovalR\x12awaitsConfirmation\x12?\n" +
+	"\x0esize_overrides\x18\b \x03(\v2\x18.nstance.v1.SizeOverrideR\rsizeOverrides\"q\n" +
+	"\fSizeOverride\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x1f\n" +
+	"\vstatic_size\x18\x03 \x01(\x05R\n" +
+	"staticSize\x12\x12\n" +
+	"\x04size\x18\x04 \x01(\x05R\x04size\"\x97\x01\n" +
 	"\fGroupRemoval\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x18\n" +
@@ -3025,11 +3121,12 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\"?\n" +
 	"\x14RefreshConfigRequest\x12'\n" +
-	"\x0faccept_removals\x18\x01 \x03(\tR\x0eacceptRemovals\"\x8c\x01\n" +
+	"\x0faccept_removals\x18\x01 \x03(\tR\x0eacceptRemovals\"\xcd\x01\n" +
 	"\x15RefreshConfigResponse\x124\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x1a.nstance.v1.RefreshOutcomeR\aoutcome\x12\x12\n" +
 	"\x04etag\x18\x02 \x01(\tR\x04etag\x12)\n" +
-	"\x10restart_required\x18\x03 \x03(\tR\x0frestartRequired\"\x13\n" +
+	"\x10restart_required\x18\x03 \x03(\tR\x0frestartRequired\x12?\n" +
+	"\x0esize_overrides\x18\x04 \x03(\v2\x18.nstance.v1.SizeOverrideR\rsizeOverrides\"\x13\n" +
 	"\x11ListGroupsRequest\"\x96\x01\n" +
 	"\x12ListGroupsResponse\x12/\n" +
 	"\x06groups\x18\x01 \x03(\v2\x17.nstance.v1.GroupStatusR\x06groups\x12#\n" +
@@ -3269,7 +3366,7 @@ func file_nstance_v1_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_nstance_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_nstance_v1_operator_proto_goTypes = []any{
 	(RefreshOutcome)(0), // 0: nstance.v1.RefreshOutcome
 	(InstancePhase)(0),  // 1: nstance.v1.InstancePhase
@@ -3278,124 +3375,127 @@ var file_nstance_v1_operator_proto_goTypes = []any{
 	(*OperatorServiceRenewCertificateResponse)(nil), // 4: nstance.v1.OperatorServiceRenewCertificateResponse
 	(*GetConfigStatusRequest)(nil),                  // 5: nstance.v1.GetConfigStatusRequest
 	(*GetConfigStatusResponse)(nil),                 // 6: nstance.v1.GetConfigStatusResponse
-	(*GroupRemoval)(nil),                            // 7: nstance.v1.GroupRemoval
-	(*Violation)(nil),                               // 8: nstance.v1.Violation
-	(*RefreshConfigRequest)(nil),                    // 9: nstance.v1.RefreshConfigRequest
-	(*RefreshConfigResponse)(nil),                   // 10: nstance.v1.RefreshConfigResponse
-	(*ListGroupsRequest)(nil),                       // 11: nstance.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),                      // 12: nstance.v1.ListGroupsResponse
-	(*GroupStatus)(nil),                             // 13: nstance.v1.GroupStatus
-	(*GroupInstance)(nil),                           // 14: nstance.v1.GroupInstance
-	(*MachineCapacity)(nil),                         // 15: nstance.v1.MachineCapacity
-	(*Condition)(nil),                               // 16: nstance.v1.Condition
-	(*UpsertGroupRequest)(nil),                      // 17: nstance.v1.UpsertGroupRequest
-	(*UpsertGroupResponse)(nil),                     // 18: nstance.v1.UpsertGroupResponse
-	(*DeleteGroupRequest)(nil),                      // 19: nstance.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),                     // 20: nstance.v1.DeleteGroupResponse
-	(*ResetGroupRequest)(nil),                       // 21: nstance.v1.ResetGroupRequest
-	(*ResetGroupResponse)(nil),                      // 22: nstance.v1.ResetGroupResponse
-	(*ListInstancesRequest)(nil),                    // 23: nstance.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),                   // 24: nstance.v1.ListInstancesResponse
-	(*InstanceStatus)(nil),                          // 25: nstance.v1.InstanceStatus
-	(*DrainStatus)(nil),                             // 26: nstance.v1.DrainStatus
-	(*CreateInstanceRequest)(nil),                   // 27: nstance.v1.CreateInstanceRequest
-	(*CreateInstanceResponse)(nil),                  // 28: nstance.v1.CreateInstanceResponse
-	(*DeleteInstanceRequest)(nil),                   // 29: nstance.v1.DeleteInstanceRequest
-	(*DeleteInstanceResponse)(nil),                  // 30: nstance.v1.DeleteInstanceResponse
-	(*GetInstanceStatusRequest)(nil),                // 31: nstance.v1.GetInstanceStatusRequest
-	(*GetInstanceStatusResponse)(nil),               // 32: nstance.v1.GetInstanceStatusResponse
-	(*AcknowledgeDrainedRequest)(nil),               // 33: nstance.v1.AcknowledgeDrainedRequest
-	(*AcknowledgeDrainedResponse)(nil),              // 34: nstance.v1.AcknowledgeDrainedResponse
-	(*WatchGroupsRequest)(nil),                      // 35: nstance.v1.WatchGroupsRequest
-	(*WatchGroupsResponse)(nil),                     // 36: nstance.v1.WatchGroupsResponse
-	(*WatchInstancesRequest)(nil),                   // 37: nstance.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),                  // 38: nstance.v1.WatchInstancesResponse
-	(*WatchErrorsRequest)(nil),                      // 39: nstance.v1.WatchErrorsRequest
-	(*WatchErrorsResponse)(nil),                     // 40: nstance.v1.WatchErrorsResponse
-	(*ListOperatorsRequest)(nil),                    // 41: nstance.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),                   // 42: nstance.v1.ListOperatorsResponse
-	(*OperatorStatus)(nil),                          // 43: nstance.v1.OperatorStatus
-	(*RemoveOperatorRequest)(nil),                   // 44: nstance.v1.RemoveOperatorRequest
-	(*RemoveOperatorResponse)(nil),                  // 45: nstance.v1.RemoveOperatorResponse
-	(*Identity)(nil),                                // 46: nstance.v1.Identity
-	(*timestamppb.Timestamp)(nil),                   // 47: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),                         // 48: google.protobuf.Struct
+	(*SizeOverride)(nil),                            // 7: nstance.v1.SizeOverride
+	(*GroupRemoval)(nil),                            // 8: nstance.v1.GroupRemoval
+	(*Violation)(nil),                               // 9: nstance.v1.Violation
+	(*RefreshConfigRequest)(nil),                    // 10: nstance.v1.RefreshConfigRequest
+	(*RefreshConfigResponse)(nil),                   // 11: nstance.v1.RefreshConfigResponse
+	(*ListGroupsRequest)(nil),                       // 12: nstance.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),                      // 13: nstance.v1.ListGroupsResponse
+	(*GroupStatus)(nil),                             // 14: nstance.v1.GroupStatus
+	(*GroupInstance)(nil),                           // 15: nstance.v1.GroupInstance
+	(*MachineCapacity)(nil),                         // 16: nstance.v1.MachineCapacity
+	(*Condition)(nil),                               // 17: nstance.v1.Condition
+	(*UpsertGroupRequest)(nil),                      // 18: nstance.v1.UpsertGroupRequest
+	(*UpsertGroupResponse)(nil),                     // 19: nstance.v1.UpsertGroupResponse
+	(*DeleteGroupRequest)(nil),                      // 20: nstance.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),                     // 21: nstance.v1.DeleteGroupResponse
+	(*ResetGroupRequest)(nil),                       // 22: nstance.v1.ResetGroupRequest
+	(*ResetGroupResponse)(nil),                      // 23: nstance.v1.ResetGroupResponse
+	(*ListInstancesRequest)(nil),                    // 24: nstance.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),                   // 25: nstance.v1.ListInstancesResponse
+	(*InstanceStatus)(nil),                          // 26: nstance.v1.InstanceStatus
+	(*DrainStatus)(nil),                             // 27: nstance.v1.DrainStatus
+	(*CreateInstanceRequest)(nil),                   // 28: nstance.v1.CreateInstanceRequest
+	(*CreateInstanceResponse)(nil),                  // 29: nstance.v1.CreateInstanceResponse
+	(*DeleteInstanceRequest)(nil),                   // 30: nstance.v1.DeleteInstanceRequest
+	(*DeleteInstanceResponse)(nil),                  // 31: nstance.v1.DeleteInstanceResponse
+	(*GetInstanceStatusRequest)(nil),                // 32: nstance.v1.GetInstanceStatusRequest
+	(*GetInstanceStatusResponse)(nil),               // 33: nstance.v1.GetInstanceStatusResponse
+	(*AcknowledgeDrainedRequest)(nil),               // 34: nstance.v1.AcknowledgeDrainedRequest
+	(*AcknowledgeDrainedResponse)(nil),              // 35: nstance.v1.AcknowledgeDrainedResponse
+	(*WatchGroupsRequest)(nil),                      // 36: nstance.v1.WatchGroupsRequest
+	(*WatchGroupsResponse)(nil),                     // 37: nstance.v1.WatchGroupsResponse
+	(*WatchInstancesRequest)(nil),                   // 38: nstance.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),                  // 39: nstance.v1.WatchInstancesResponse
+	(*WatchErrorsRequest)(nil),                      // 40: nstance.v1.WatchErrorsRequest
+	(*WatchErrorsResponse)(nil),                     // 41: nstance.v1.WatchErrorsResponse
+	(*ListOperatorsRequest)(nil),                    // 42: nstance.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),                   // 43: nstance.v1.ListOperatorsResponse
+	(*OperatorStatus)(nil),                          // 44: nstance.v1.OperatorStatus
+	(*RemoveOperatorRequest)(nil),                   // 45: nstance.v1.RemoveOperatorRequest
+	(*RemoveOperatorResponse)(nil),                  // 46: nstance.v1.RemoveOperatorResponse
+	(*Identity)(nil),                                // 47: nstance.v1.Identity
+	(*timestamppb.Timestamp)(nil),                   // 48: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),                         // 49: google.protobuf.Struct
 }
 var file_nstance_v1_operator_proto_depIdxs = []int32{
-	46, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
-	47, // 1: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
-	8,  // 2: nstance.v1.GetConfigStatusResponse.violations:type_name -> nstance.v1.Violation
-	7,  // 3: nstance.v1.GetConfigStatusResponse.awaits_confirmation:type_name -> nstance.v1.GroupRemoval
-	0,  // 4: nstance.v1.RefreshConfigResponse.outcome:type_name -> nstance.v1.RefreshOutcome
-	13, // 5: nstance.v1.ListGroupsResponse.groups:type_name -> nstance.v1.GroupStatus
-	48, // 6: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
-	16, // 7: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
-	14, // 8: nstance.v1.GroupStatus.instances:type_name -> nstance.v1.GroupInstance
-	15, // 9: nstance.v1.GroupStatus.capacity:type_name -> nstance.v1.MachineCapacity
-	48, // 10: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
-	13, // 11: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	13, // 12: nstance.v1.ResetGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	25, // 13: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
-	1,  // 14: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
-	47, // 15: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
-	47, // 16: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
-	47, // 17: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
-	47, // 18: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
-	26, // 19: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
-	47, // 20: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
-	47, // 21: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
-	47, // 22: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
-	48, // 23: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
-	25, // 24: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
-	25, // 25: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
-	2,  // 26: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
-	13, // 27: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
-	2,  // 28: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
-	25, // 29: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
-	47, // 30: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
-	43, // 31: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
-	47, // 32: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
-	47, // 33: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
-	43, // 34: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
-	3,  // 35: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
-	5,  // 36: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
-	9,  // 37: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
-	11, // 38: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
-	17, // 39: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
-	19, // 40: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
-	21, // 41: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
-	23, // 42: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
-	27, // 43: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
-	29, // 44: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
-	31, // 45: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
-	33, // 46: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
-	35, // 47: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
-	37, // 48: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
-	39, // 49: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
-	41, // 50: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
-	44, // 51: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
-	4,  // 52: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
-	6,  // 53: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
-	10, // 54: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
-	12, // 55: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
-	18, // 56: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
-	20, // 57: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
-	22, // 58: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
-	24, // 59: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
-	28, // 60: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
-	30, // 61: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
-	32, // 62: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
-	34, // 63: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
-	36, // 64: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
-	38, // 65: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
-	40, // 66: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
-	42, // 67: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
-	45, // 68: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
-	52, // [52:69] is the sub-list for method output_type
-	35, // [35:52] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	47, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
+	48, // 1: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
+	9,  // 2: nstance.v1.GetConfigStatusResponse.violations:type_name -> nstance.v1.Violation
+	8,  // 3: nstance.v1.GetConfigStatusResponse.awaits_confirmation:type_name -> nstance.v1.GroupRemoval
+	7,  // 4: nstance.v1.GetConfigStatusResponse.size_overrides:type_name -> nstance.v1.SizeOverride
+	0,  // 5: nstance.v1.RefreshConfigResponse.outcome:type_name -> nstance.v1.RefreshOutcome
+	7,  // 6: nstance.v1.RefreshConfigResponse.size_overrides:type_name -> nstance.v1.SizeOverride
+	14, // 7: nstance.v1.ListGroupsResponse.groups:type_name -> nstance.v1.GroupStatus
+	49, // 8: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
+	17, // 9: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
+	15, // 10: nstance.v1.GroupStatus.instances:type_name -> nstance.v1.GroupInstance
+	16, // 11: nstance.v1.GroupStatus.capacity:type_name -> nstance.v1.MachineCapacity
+	49, // 12: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
+	14, // 13: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	14, // 14: nstance.v1.ResetGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	26, // 15: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
+	1,  // 16: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
+	48, // 17: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
+	48, // 18: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
+	48, // 19: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
+	48, // 20: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
+	27, // 21: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
+	48, // 22: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
+	48, // 23: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
+	48, // 24: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
+	49, // 25: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
+	26, // 26: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
+	26, // 27: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
+	2,  // 28: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
+	14, // 29: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
+	2,  // 30: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
+	26, // 31: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
+	48, // 32: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
+	44, // 33: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
+	48, // 34: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
+	48, // 35: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
+	44, // 36: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
+	3,  // 37: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
+	5,  // 38: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
+	10, // 39: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
+	12, // 40: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
+	18, // 41: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
+	20, // 42: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
+	22, // 43: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
+	24, // 44: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
+	28, // 45: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
+	30, // 46: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
+	32, // 47: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
+	34, // 48: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
+	36, // 49: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
+	38, // 50: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
+	40, // 51: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
+	42, // 52: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
+	45, // 53: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
+	4,  // 54: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
+	6,  // 55: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
+	11, // 56: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
+	13, // 57: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
+	19, // 58: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
+	21, // 59: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
+	23, // 60: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
+	25, // 61: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
+	29, // 62: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
+	31, // 63: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
+	33, // 64: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
+	35, // 65: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
+	37, // 66: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
+	39, // 67: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
+	41, // 68: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
+	43, // 69: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
+	46, // 70: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
+	54, // [54:71] is the sub-list for method output_type
+	37, // [37:54] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_nstance_v1_operator_proto_init() }
@@ -3404,9 +3504,9 @@ func file_nstance_v1_operator_proto_init() {
 		return
 	}
 	file_nstance_v1_registration_proto_init()
-	file_nstance_v1_operator_proto_msgTypes[14].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[24].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[26].OneofWrappers = []any{
+	file_nstance_v1_operator_proto_msgTypes[15].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[25].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[27].OneofWrappers = []any{
 		(*DeleteInstanceRequest_Id)(nil),
 		(*DeleteInstanceRequest_IdempotencyKey)(nil),
 	}
@@ -3416,7 +3516,7 @@ func file_nstance_v1_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nstance_v1_operator_proto_rawDesc), len(file_nstance_v1_operator_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   43,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
