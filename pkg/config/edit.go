@@ -114,7 +114,7 @@ func (s *Shard) checkPresence(d Dynamic, key fleet.GroupKey, c Change) error {
 	switch {
 	case c.Create && c.Template == nil:
 		return Problems{{Path: "template", Message: "required beside create: want the template of the group's instances"}}
-	case c.Create && (isStatic || exists && !entry.Removed && !entry.made(key, c)):
+	case c.Create && (isStatic || exists && !entry.givesWay(key, c)):
 		return ErrExists
 	case isStatic:
 		return s.checkRestricted(static, c)
@@ -130,6 +130,12 @@ func (s *Shard) checkPresence(d Dynamic, key fleet.GroupKey, c Change) error {
 // making smaller what can't be made any more, also by saying all of it again.
 func rebuilt(before, after fleet.Group) bool {
 	return before.Removed || before.Hashes != after.Hashes
+}
+
+// givesWay reports whether a create of the group goes through: the entry is of one that
+// goes, or of which nothing is known but that it has instances, or is what it makes.
+func (e Entry) givesWay(key fleet.GroupKey, c Change) bool {
+	return e.Removed || e.Undefined || e.made(key, c)
 }
 
 // made reports whether an entry is just what a change makes where there is none, so

@@ -237,7 +237,7 @@ func (s *site) endHold(p *process, unknown bool) {
 	}
 	if unknown {
 		refused(s.t, reset("job"), codes.FailedPrecondition, "create")
-		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Template: ptr("knd")}); err != nil {
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Template: ptr("knd"), Create: true}); err != nil {
 			s.t.Fatal(err)
 		}
 	} else if err := reset("job"); err != nil {
