@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,5 +48,28 @@ func TestQuirks(t *testing.T) {
 				t.Errorf("probe: %v; the row %q does not say %q", err, row, want)
 			}
 		})
+	}
+}
+
+// TestQuirkRows holds that the table has a row for each quirk and none besides, in order.
+func TestQuirkRows(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/storage.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(page), "\n| quirk | what happens at a start |\n| --- | --- |\n")
+	if !found {
+		t.Fatal("docs/storage.md has no table of quirks")
+	}
+	var rows []string
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 4 {
+			break
+		}
+		rows = append(rows, strings.TrimSpace(cells[1]))
+	}
+	if modes := quirks.Modes(); !slices.Equal(rows, modes) {
+		t.Errorf("the table has rows for %q, want the modes %q", rows, modes)
 	}
 }
