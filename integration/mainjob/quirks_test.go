@@ -1,0 +1,171 @@
+//go:build integration
+
+package mainjob
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	dev "github.com/nstance/nstance/pkg/dev/s3"
+	"github.com/nstance/nstance/pkg/object/objecttest/quirks"
+)
+
+// TestStoreQuirks holds that a server before a store with a quirk does what the table of
+// docs/storage.md says: it leads and brings its group to size, or names what the store lacks.
+func TestStoreQuirks(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root(t), "docs", "storage.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots := make(chan struct{}, 3)
+	for _, mode := range quirks.Modes() {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			slots <- struct{}{}
+			t.Cleanup(func() { <-slots })
+			_, row, found := strings.Cut(string(page), "\n| "+mode+" | ")
+			if !found {
+				t.Fatal("the table has no row")
+			}
+			row, _, _ = strings.Cut(row, "\n")
+			meetsQuirk(t, mode, row)
+		})
+	}
+}
+
+func meetsQuirk(t *testing.T, mode, row string) {
+	s := &stack{t: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), provider: "process"}
+	bucket := filepath.Join(s.temp, "dev-s3")
+	log, health := s.serveQuirk(mode, bucket)
+	if strings.HasPrefix(row, "works") {
+		s.eventually(2*time.Minute, "the group is at its size", func() (bool, string) {
+			code, body := get(health)
+			records := s.recordCount(bucket)
+			machines := s.machines("dev-1")
+			return code == http.StatusOK && strings.Contains(body, "leading") && machines == 2 && records == machines,
+				fmt.Sprintf("%d %s: %d machines, %d records", code, body, machines, records)
+		})
+		dirs, err := filepath.Glob(filepath.Join(s.temp, "agents", "dev-1", "*", "pid"))
+		if err != nil || len(dirs) != 2 {
+			t.Fatalf("want 2 machines, have %q, %v", dirs, err)
+		}
+		for _, file := range dirs {
+			s.recordFile("dev-1", filepath.Base(filepath.Dir(file)))
+		}
+		return
+	}
+	// "refused: PROPERTY. Advice" and "waits, and says why: the store answers STATUS CODE".
+	_, property, _ := strings.Cut(row, ": ")
+	property, _, _ = strings.Cut(strings.TrimSuffix(strings.TrimPrefix(property, "the store answers "), " |"), ". ")
+	s.eventually(2*time.Minute, "the server names "+property, func() (bool, string) {
+		code, body := get(health)
+		said, _ := os.ReadFile(log)
+		named := strings.Contains(body, property) && strings.Contains(string(said), property)
+		return code == http.StatusServiceUnavailable && named, fmt.Sprintf("%d %s\n%s", code, body, said)
+	})
+	if n := s.machines("dev-1") + s.recordCount(bucket); n != 0 {
+		t.Errorf("a server that refuses its store made %d machines and records", n)
+	}
+}
+
+func (s *stack) recordCount(bucket string) int {
+	s.t.Helper()
+	files, err := filepath.Glob(filepath.Join(bucket, "instance", "dev-1", "*.json"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return len(files)
+}
+
+// serveQuirk starts a server whose store has a quirk, and returns its log file and health URL.
+func (s *stack) serveQuirk(mode, bucket string) (log, health string) {
+	s.t.Helper()
+	t := s.t
+	s.writeQuirkConfig(bucket)
+	inner, err := dev.New(dev.Config{Root: bucket, Bucket: "dev"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewServer(quirks.New(mode, inner))
+	t.Cleanup(func() { front.Close(); inner.Close() })
+	args := []string{
+		"--shard", "dev-1", "--id", "one", "--storage-provider", "s3", "--storage-bucket", "dev",
+		"--cache-dir", filepath.Join(s.temp, "cache"), "--advertise-host", "127.0.0.1",
+	}
+	addrs := freeAddrs(t, 5)
+	for i, name := range []string{"health", "election", "registration", "operator", "agent"} {
+		args = append(args, "--"+name+"-addr", addrs[i])
+	}
+	log = filepath.Join(s.temp, "log")
+	out, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(s.bin, "nstance-server"), args...)
+	cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID=dev", "AWS_SECRET_ACCESS_KEY=dev", "AWS_REGION=us-east-1",
+		"AWS_ENDPOINT_URL="+front.URL, "AWS_S3_USE_PATH_STYLE=true", "NSTANCE_ENCRYPTION_KEY=thisisa32bytekeyfortheteststory1")
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		out.Close()
+		s.killMachines()
+		if t.Failed() {
+			t.Logf("end of the server's log:\n%s", tail(log, 60))
+		}
+	})
+	return log, "http://" + addrs[0] + "/health"
+}
+
+func (s *stack) writeQuirkConfig(bucket string) {
+	s.t.Helper()
+	body, err := os.ReadFile(filepath.Join(examples(s.t), "dev-1.jsonc"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text := strings.NewReplacer("temp/agents", filepath.Join(s.temp, "agents"),
+		"bin/nstance-agent", filepath.Join(s.bin, "nstance-agent")).Replace(string(body))
+	file := filepath.Join(bucket, "config", "dev-1.jsonc")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// killMachines ends the machines, which outlive their server.
+func (s *stack) killMachines() {
+	dirs, _ := filepath.Glob(filepath.Join(s.temp, "agents", "dev-1", "*", "pid"))
+	for _, file := range dirs {
+		_ = syscall.Kill(s.agentPID("dev-1", filepath.Base(filepath.Dir(file))), syscall.SIGKILL)
+	}
+	s.eventually(time.Minute, "nothing is left", func() (bool, string) { left := s.left(); return left == "", left })
+}
+
+// freeAddrs returns loopback addresses that the kernel says are free.
+func freeAddrs(t *testing.T, n int) []string {
+	t.Helper()
+	var addrs []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs
+}
