@@ -76,7 +76,7 @@ func (p *probe) race(ctx context.Context, what, before string, pre Precondition)
 // errors, by what was there before and by what was found after all were answered.
 func judgeRace(what, before string, bodies []string, errs []error, found string) error {
 	winner, winners, lost := "", 0, 0
-	var other error
+	var refused error
 	for w, err := range errs {
 		switch {
 		case err == nil:
@@ -85,8 +85,8 @@ func judgeRace(what, before string, bodies []string, errs []error, found string)
 			lost++
 		case final(err) && !errors.Is(err, ErrUnknown):
 			return err
-		default:
-			other = err
+		case final(err):
+			refused = err
 		}
 	}
 	fault := ""
@@ -97,11 +97,10 @@ func judgeRace(what, before string, bodies []string, errs []error, found string)
 		fault = "another than the winner is found"
 	case winners == 0 && lost == len(errs) && found == before:
 		fault = "none is let through"
-	case winners == 0 && final(other):
-		return other
-	}
-	if fault == "" {
-		return nil // one won, or the winner's answer was lost, or all were put off
+	case winners == 0:
+		return refused // nil: the winner's answer was lost, or all were put off
+	default:
+		return nil
 	}
 	return lacks(fmt.Sprintf("of %d writers at once with %s, %s", len(errs), what, fault))
 }

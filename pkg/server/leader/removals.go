@@ -237,5 +237,6 @@ func confirmation(shard string, awaits []operators.Removal) string {
 		flags = append(flags, " --accept-removal "+f.Subject)
 	}
 	return fmt.Sprintf("%s takes away groups that have instances; the last accepted config runs until confirmed: %.2000s; "+
-		"to accept it: nstance-admin config refresh --shard %s%.2000s", ConfigKey(shard), strings.Join(what, "; "), shard, strings.Join(flags, ""))
+		"to accept it: nstance-admin config refresh --shard %s%.2000s",
+		ConfigKey(shard), strings.Join(what, "; "), shard, strings.Join(flags, ""))
 }
