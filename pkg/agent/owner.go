@@ -96,6 +96,11 @@ func asideFolder(of fleet.InstanceID, now time.Time) string {
 	return asidePrefix + string(of) + "-" + now.UTC().Format(asideTime)
 }
 
+// inUseName is the name that a key gets which a server refused as another instance's.
+func inUseName(name string, now time.Time) string {
+	return name + ".in-use-" + now.UTC().Format(asideTime)
+}
+
 const asideTime = "20060102T150405.000000000"
 
 // identityDir is the identity directory. The certificate, which says whose it is, goes

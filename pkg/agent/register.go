@@ -54,13 +54,38 @@ func (a *agent) register(ctx context.Context, client *rpc.Client) error {
 	}
 }
 
-// requestCertificate makes one attempt.
+// requestCertificate makes one attempt, and another with a new key where the server refuses
+// the one that is there as another instance's. A key that has a certificate stays with it.
 func (a *agent) requestCertificate(ctx context.Context, client *rpc.Client) (followed bool, err error) {
+	followed, err = a.attempt(ctx, client)
+	if !rpc.KeyTaken(err) || a.Certificate() != nil {
+		return followed, err
+	}
+	if err := a.setKeyAside(ctx, err); err != nil {
+		return false, err
+	}
+	return a.attempt(ctx, client)
+}
+
+func (a *agent) attempt(ctx context.Context, client *rpc.Client) (followed bool, err error) {
 	err = a.Obtain(ctx, func(ctx context.Context, publicKey string) (issued identity.Issued, err error) {
 		issued, followed, err = a.askFirst(ctx, client, publicKey)
 		return issued, err
 	})
 	return followed, err
+}
+
+// setKeyAside moves the key that a server refused. A crash after that leaves a directory
+// without a key, where the next start makes one.
+func (a *agent) setKeyAside(ctx context.Context, refusal error) error {
+	aside := inUseName(identity.KeyName, a.config.Now())
+	err := a.Discard(func() error { return a.folder.Rename(identity.KeyName, aside) })
+	if err != nil {
+		return fmt.Errorf("set aside the private key, which is another instance's: %w", err)
+	}
+	a.config.Logger.LogAttrs(ctx, slog.LevelWarn, "the private key is another instance's: it is set aside, and another one is made",
+		slog.String("kept_as", a.folder.Path(aside)), slog.Any("refusal", refusal))
+	return nil
 }
 
 func (a *agent) askFirst(ctx context.Context, client *rpc.Client, publicKey string) (issued identity.Issued, followed bool, err error) {

@@ -3,6 +3,8 @@ package agent_test
 import (
 	"crypto/rand"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +70,71 @@ func TestTransientTroubleIsOutlived(t *testing.T) {
 			})
 		})
 	}
+}
+
+// keyInUse refuses a public key as a server does that knows it of another instance.
+func keyInUse(field string) error {
+	return &rpc.ViolationsError{Message: "invalid request", Kind: rpc.KeyInUse,
+		Violations: []rpc.Violation{{Field: field, Description: "it is the key of another instance"}}}
+}
+
+// TestKeyOfAnotherInstance: the disk came with a key, and no word of whose it is. It is
+// set aside once the server refuses it, and the same nonce is spent with a new one.
+func TestKeyOfAnotherInstance(t *testing.T) {
+	inWorld(t, func(w *world) {
+		copied := string(must(pki.EncodePrivateKey(must(pki.GenerateKey(rand.Reader))(t)))(t))
+		if err := os.WriteFile(filepath.Join(w.dir, "identity.key"), []byte(copied), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		server := w.up("10.0.0.1")
+		var taken string
+		server.set(func() {
+			server.register = func(r *nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error) {
+				if taken == "" || r.GetPublicKey() == taken {
+					taken = r.GetPublicKey()
+					return nil, keyInUse("public_key")
+				}
+				return server.grant(r)
+			}
+		})
+		for range 2 { // the second start uses what the first has made
+			p := w.start(w.config())
+			settle(time.Minute)
+			if s := w.status(); s.State != agent.StateConnected {
+				t.Errorf("status %+v", s)
+			}
+			p.end()
+		}
+		seen := server.seen().registrations
+		if len(seen) != 2 || seen[0].GetPublicKey() == seen[1].GetPublicKey() || seen[0].GetNonce() != seen[1].GetNonce() {
+			t.Errorf("%d registrations: %v", len(seen), seen)
+		}
+		if now := w.file("identity.key"); now == "" || now == copied {
+			t.Errorf("identity.key is %q", now)
+		}
+		aside := w.found("identity.key.in-use-*")
+		if string(must(os.ReadFile(aside))(t)) != copied || must(os.Stat(aside))(t).Mode().Perm() != 0o600 {
+			t.Errorf("%s is not the key as it was", aside)
+		}
+	})
+}
+
+// TestEveryKeyIsRefused: a server that refuses a key that was just made is not asked for
+// ever.
+func TestEveryKeyIsRefused(t *testing.T) {
+	inWorld(t, func(w *world) {
+		server := w.up("10.0.0.1")
+		server.set(func() { server.register = refusing(keyInUse("public_key")) })
+		p := w.start(w.config())
+		settle(24 * time.Hour)
+		if n := len(server.seen().registrations); n != 2 {
+			t.Errorf("asked %d times in a day, want twice", n)
+		}
+		if s := w.status(); s.State != agent.StateRejected || !strings.Contains(s.Reason, "another instance") {
+			t.Errorf("status %+v", s)
+		}
+		p.end()
+	})
 }
 
 // TestNotFoundIsOutlived: the record may be on its way to whoever answers; once

@@ -119,6 +119,17 @@ func (i *Identity) Certificate() *x509.Certificate {
 	return nil
 }
 
+// Discard forgets the key for which no certificate was had: the next Obtain makes another.
+// setAside takes it out of the store; its error comes back as a LocalError, and nothing is
+// forgotten.
+func (i *Identity) Discard(setAside func() error) error {
+	if err := setAside(); err != nil {
+		return &LocalError{err}
+	}
+	i.key = nil
+	return nil
+}
+
 // ID is the id that the certificate is for; empty without one.
 func (i *Identity) ID() string {
 	if cert := i.Certificate(); cert != nil {

@@ -15,6 +15,7 @@ const (
 	reasonNotLeader   = "NOT_LEADER"
 	reasonRevoked     = "CERTIFICATE_REVOKED"
 	reasonShared      = "IDENTITY_SHARED"
+	reasonKeyInUse    = "PUBLIC_KEY_IN_USE"
 	metadataLeaderKey = "leader_addr"
 )
 
@@ -51,6 +52,10 @@ func Revoked(err error) bool { return errorInfo(err).GetReason() == reasonRevoke
 // Shared reports whether err refuses an agent because another machine has its identity
 // too, and keeps it.
 func Shared(err error) bool { return errorInfo(err).GetReason() == reasonShared }
+
+// KeyTaken reports whether err refuses public keys because another instance has them. Its
+// Violations name the fields that hold those keys.
+func KeyTaken(err error) bool { return errorInfo(err).GetReason() == reasonKeyInUse }
 
 // errorInfo finds this project's ErrorInfo in err; nil when there is none.
 func errorInfo(err error) *errdetails.ErrorInfo {

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ const (
 	CertificateRevoked Kind = "certificate revoked"
 	// IdentityShared is FAILED_PRECONDITION in the way that Shared recognises.
 	IdentityShared Kind = "identity shared"
+	// KeyInUse is INVALID_ARGUMENT in the way that KeyTaken recognises.
+	KeyInUse Kind = "public key in use"
 )
 
 func (k Kind) Error() string { return string(k) }
@@ -45,7 +48,7 @@ func (k Kind) Errorf(format string, args ...any) error {
 
 func (k Kind) code() codes.Code {
 	switch k {
-	case Invalid:
+	case Invalid, KeyInUse:
 		return codes.InvalidArgument
 	case NotFound:
 		return codes.NotFound
@@ -77,6 +80,8 @@ func (k Kind) reason() string {
 		return reasonRevoked
 	case IdentityShared:
 		return reasonShared
+	case KeyInUse:
+		return reasonKeyInUse
 	default:
 		return ""
 	}
@@ -101,6 +106,7 @@ type Violation struct {
 type ViolationsError struct {
 	Message    string
 	Violations []Violation
+	Kind       Kind // Invalid unless set; KeyInUse is the other that is INVALID_ARGUMENT
 }
 
 func (e *ViolationsError) Error() string {
@@ -115,8 +121,8 @@ func (e *ViolationsError) Error() string {
 	return text
 }
 
-// Unwrap makes it an error of kind Invalid.
-func (e *ViolationsError) Unwrap() error { return Invalid }
+// Unwrap makes it an error of its kind.
+func (e *ViolationsError) Unwrap() error { return cmp.Or(e.Kind, Invalid) }
 
 // Violations returns the field violations that a server's answer carries; nil
 // when there are none.
@@ -182,13 +188,17 @@ func violationsStatus(e *ViolationsError, message string) error {
 		bad.FieldViolations = append(bad.FieldViolations,
 			&errdetails.BadRequest_FieldViolation{Field: v.Field, Description: v.Description})
 	}
-	return withDetails(status.New(codes.InvalidArgument, message), bad)
+	details := []protoadapt.MessageV1{bad}
+	if reason := e.Kind.reason(); reason != "" {
+		details = append(details, &errdetails.ErrorInfo{Reason: reason, Domain: errorDomain})
+	}
+	return withDetails(status.New(codes.InvalidArgument, message), details...)
 }
 
 // withDetails leaves the details out when they can't be encoded, which only text
 // that is not UTF-8 brings about: the code and the message matter more.
-func withDetails(st *status.Status, detail protoadapt.MessageV1) error {
-	detailed, err := st.WithDetails(detail)
+func withDetails(st *status.Status, details ...protoadapt.MessageV1) error {
+	detailed, err := st.WithDetails(details...)
 	if err != nil {
 		return st.Err()
 	}

@@ -29,6 +29,7 @@ func TestStatus(t *testing.T) {
 		{rpc.Unauthenticated.Errorf("a"), codes.Unauthenticated, "a"},
 		{rpc.CertificateRevoked.Errorf("a"), codes.Unauthenticated, "a"},
 		{rpc.IdentityShared.Errorf("a"), codes.FailedPrecondition, "a"},
+		{rpc.KeyInUse.Errorf("a"), codes.InvalidArgument, "a"},
 		{rpc.Exhausted.Errorf("a"), codes.ResourceExhausted, "a"},
 		{rpc.Unavailable.Errorf("a"), codes.Unavailable, "a"},
 		{rpc.Unimplemented.Errorf("a"), codes.Unimplemented, "a"},
@@ -86,13 +87,25 @@ func TestNotLeaderOfOtherErrors(t *testing.T) {
 
 // TestReasons: kinds that share a code with others are told apart by their reason.
 func TestReasons(t *testing.T) {
-	for kind, want := range map[rpc.Kind][2]bool{
-		rpc.CertificateRevoked: {true, false}, rpc.IdentityShared: {false, true},
+	for kind, want := range map[rpc.Kind][3]bool{
+		rpc.CertificateRevoked: {true, false, false}, rpc.IdentityShared: {false, true, false}, rpc.KeyInUse: {false, false, true},
 		rpc.Precondition: {}, rpc.Invalid: {}, rpc.Unauthenticated: {},
 	} {
 		err := rpc.Status(kind.Errorf("a"))
-		if got := [2]bool{rpc.Revoked(err), rpc.Shared(err)}; got != want {
+		if got := [3]bool{rpc.Revoked(err), rpc.Shared(err), rpc.KeyTaken(err)}; got != want {
 			t.Errorf("%s: %v, want %v", kind, got, want)
+		}
+	}
+}
+
+// TestKeyTakenNamesTheField: the reason and the fields travel together, and violations of
+// another kind carry no reason.
+func TestKeyTakenNamesTheField(t *testing.T) {
+	for kind, taken := range map[rpc.Kind]bool{rpc.KeyInUse: true, "": false} {
+		want := []rpc.Violation{{Field: "public_key", Description: "another has it"}}
+		err := rpc.Status(fmt.Errorf("register: %w", &rpc.ViolationsError{Message: "refused", Violations: want, Kind: kind}))
+		if status.Code(err) != codes.InvalidArgument || rpc.KeyTaken(err) != taken || !reflect.DeepEqual(rpc.Violations(err), want) {
+			t.Errorf("%q: %v: taken is %t, violations are %v", kind, err, rpc.KeyTaken(err), rpc.Violations(err))
 		}
 	}
 }

@@ -70,6 +70,7 @@ func (t *Term) changed(key fleet.GroupKey, id fleet.InstanceID) {
 	if !ok {
 		i = fleet.Instance{ID: id, Phase: fleet.Deleted} // its record is gone
 	}
+	t.keys.follow(i)
 	t.problems.progress(key, i)
 }
 

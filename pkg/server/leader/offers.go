@@ -96,13 +96,19 @@ func (t *Term) Addresses(id fleet.InstanceID) []netip.Addr { return t.loop.Addre
 
 // Registration is what the term offers to registration.
 func (t *Term) Registration() registration.Shard {
-	return registrationShard{t.loop, t.registry, t.records}
+	return registrationShard{t.loop, t.registry, t.records, t.keys}
 }
 
 type registrationShard struct {
 	*reconcile.Loop
 	*registry
 	records records
+	keys    *publicKeys
+}
+
+// ClaimKey implements registration.Shard.
+func (s registrationShard) ClaimKey(id fleet.InstanceID, fingerprint string) bool {
+	return s.keys.claim(id, fingerprint)
 }
 
 // Instance implements registration.Shard. A cache that lags must not turn away an

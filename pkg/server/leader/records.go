@@ -16,6 +16,12 @@ type records struct {
 	writes *writes
 }
 
+// isLiving reports whether an instance has a record, and is not deleted by what that says.
+func (r records) isLiving(id fleet.InstanceID) bool {
+	_, phase, ok := r.Standing(id)
+	return ok && phase != fleet.Deleted
+}
+
 var _ reconcile.Ledger = records{}
 
 // Create implements reconcile.Ledger.

@@ -28,6 +28,7 @@ type Term struct {
 
 	config   *running
 	records  records
+	keys     *publicKeys
 	groups   *groups
 	refresh  *refresher
 	doubts   *doubts
@@ -87,6 +88,7 @@ func loadRecords(ctx context.Context, cfg Config) (*ledger.Writer, error) {
 // assemble makes the parts of the term, and wires them.
 func (t *Term) assemble() (err error) {
 	t.problems, t.doubts, t.builder = newProblems(t.cfg), newDoubts(), t.newBuilder()
+	t.keys = newPublicKeys(t.records.isLiving, t.records.Instances())
 	if t.groups, err = t.newGroups(); err != nil {
 		return &PartError{partGroups, err}
 	}

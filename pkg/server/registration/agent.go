@@ -67,6 +67,11 @@ func (s *Service) bind(
 		if bound, err := spent(*i, fingerprint); bound || err != nil {
 			return err
 		}
+		// Here one attempt of the instance comes after the other; a key that it came
+		// with while it was bound to another is not claimed.
+		if !shard.ClaimKey(id, fingerprint) {
+			return keyInUse()
+		}
 		i.Phase = fleet.Running
 		i.PublicKeySHA256 = fingerprint
 		i.RegisteredAt = &now

@@ -6,7 +6,8 @@
 // write does both: an instance's record moves to running with the key's
 // fingerprint in it, an operator's record is created under its nonce's jti.
 // The same nonce with the same key succeeds again within its life, so that a
-// lost reply, or a leader lost right after the write, does not brick a machine.
+// lost reply, or a leader lost right after the write, does not brick a machine. A
+// key that another living instance has is refused before the nonce is spent.
 package registration
 
 import (
@@ -36,6 +37,10 @@ type Shard interface {
 	// say so holds, when the error is nil. The change's own errors come back as
 	// they are.
 	UpdateInstance(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (fleet.Instance, error)
+	// ClaimKey makes a public key an instance's from now on, and reports false when
+	// another living instance has it. The instance's own may be claimed again. It does
+	// not wait, and may be called within a change of UpdateInstance.
+	ClaimKey(id fleet.InstanceID, fingerprint string) bool
 	// Confirm returns nil while this server may answer for the shard.
 	Confirm(ctx context.Context) error
 	// BindOperator stores an operator's record unless there is one, and returns
@@ -84,6 +89,14 @@ func refused(err error) error { return rpc.Denied.Errorf("registration nonce: %w
 
 func invalid(field, description string) error {
 	return &rpc.ViolationsError{Message: "invalid request", Violations: []rpc.Violation{{Field: field, Description: description}}}
+}
+
+// keyInUse refuses a key that another instance has, of which it says nothing. The nonce
+// is not spent by it.
+func keyInUse() error {
+	return &rpc.ViolationsError{Message: "invalid request", Kind: rpc.KeyInUse, Violations: []rpc.Violation{{
+		Field: "public_key", Description: "it is the key of another instance: make a new one, and use the same nonce with that",
+	}}}
 }
 
 // verify checks a nonce and the key that comes with it.
