@@ -63,13 +63,13 @@ func TestFailingGroupIsPaced(t *testing.T) {
 	}
 }
 
-// TestSpotWaveIsMadeGood: half of a fleet that has not settled yet ends at once, and is
-// there again as fast as it came up.
+// TestSpotWaveIsMadeGood: the younger half of a fleet that has not settled yet ends at
+// once, and is there again as fast as it came up.
 func TestSpotWaveIsMadeGood(t *testing.T) {
 	const grow, wave = "scale web 40\nwait 40s\n", 20
 	story := twoServers + grow
 	for n := range wave {
-		story += fmt.Sprintf("vm dies any%d\n", 2*n+2)
+		story += fmt.Sprintf("vm dies any%d\n", wave+n) // machines are in the order of their ids
 	}
 	entries := told(t, story+"wait 5m\n")
 	lost := after(entries, "vm dies", "", " of web: running to ")
