@@ -69,7 +69,7 @@ type possession struct {
 }
 
 // claim makes the directory this instance's. formerly is whose it is if it has no record;
-// empty: this instance's. A directory that does not exist is left to whoever makes it.
+// empty: this instance's. A directory that does not exist is not made here.
 func (p possession) claim(ctx context.Context, c Config, formerly fleet.InstanceID) error {
 	if _, err := os.Stat(p.dir.Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -51,7 +51,7 @@ func (a *Answer) Error() string {
 	return text.String()
 }
 
-// Reason is why a store can't be used, in a few words that may be shown to anybody:
+// Reason is why a store can't be used, in a few words that are no secret:
 // the property that it lacks, or the status and code of its answer. Empty: err says
 // neither.
 func Reason(err error) string {

@@ -83,7 +83,7 @@ type Plight struct {
 	To    string // the holder that the lead was given up to; empty: it was not
 
 	// Denied: this server does not lead, as the store refuses to make the election
-	// record, and finds none. Nobody leads until the store lets go of what it keeps.
+	// record, and finds none. No server leads until the store lets go of what it keeps.
 	Denied bool
 }
 

@@ -273,7 +273,7 @@ func reviving(g *groups, next *config.Shard) (names []string) {
 // succeed carries a tenant's dynamic groups over to the next static config. A group that
 // one before it defined, and next does not, lives on if it has an entry of its own; else
 // it gets one that says that it is to be emptied, so that every later leader knows. The
-// groups of a tenant that is no more are deleted: nobody could do it later.
+// groups of a tenant that is no more are deleted: no caller could do it later.
 func succeed(d config.Dynamic, tenant string, next *config.Shard, before []*config.Shard) config.Dynamic {
 	for n := len(before) - 1; n >= 0; n-- { // the most recent has the last word
 		d = d.Adopt(before[n], next)
