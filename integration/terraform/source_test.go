@@ -90,7 +90,7 @@ const (
 // TestProviderVersions: modules and examples take the same versions of the provider, and the workflow checks them with the lowest.
 func TestProviderVersions(t *testing.T) {
 	var seen int
-	err := filepath.WalkDir(filepath.Join("..", "..", "terraform"), func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join("..", "..", "terraform"), func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Base(path) != "versions.tf" {
 			return err
 		}
