@@ -22,20 +22,31 @@ type Death struct {
 	At time.Time // when it was noticed
 }
 
-// leastDeaths is how many instances have to die young at least until that says anything.
-const leastDeaths = 2
+const (
+	// leastDeaths is how many instances have to die young at least until that says anything.
+	leastDeaths = 2
+	// oneMoment is how far apart deaths are noticed that can have one cause from outside:
+	// what is told of them at once, by agents, a provider and missing streams.
+	oneMoment = 5 * time.Second
+)
 
 // DyingYoung reports whether the deaths of instances, in the order in which they were
 // noticed, tell against the definition that these were built from. Survivors are the
 // evidence for it: each death is weighed against the instances that live and have lived
 // beyond its age. Instances that are still younger say nothing yet.
 //
+// A definition ends instances at an age, and an event from outside ends them at a moment,
+// whatever their ages. So of those that die in one moment the youngest gives the age of
+// all: the others had outlived it. Where half of the machines of an availability zone end,
+// hardly any is left that is older than the oldest of the dead, which says nothing.
+//
 // The definition may have turned bad while others, built when it was good, live on. So
 // those that began after the first death are weighed by themselves too, and after the
 // first death among these again, and so on: replacements that all die are noticed
 // beside any number of survivors.
 //
-// One more survivor never makes it true, and one more death never makes it false.
+// One more survivor never makes it true. One more death never makes it false, unless it
+// shows that those of its moment did not die of their age.
 func DyingYoung(died []Death, living []Life) bool {
 	for len(died) >= leastDeaths {
 		if outweighed(died, living) {
@@ -48,15 +59,27 @@ func DyingYoung(died []Death, living []Life) bool {
 	return false
 }
 
-// outweighed reports whether, among the deaths from some age on, on average more had
-// died by the age of each than have lived beyond it. The average matters because ages
-// differ: where all machines of an availability zone end in one moment, hardly any is
-// left that is older than the oldest of the dead, which says nothing about a definition.
-func outweighed(died []Death, living []Life) bool {
+// fatalAges are the ages at which instances died, in the order of the deaths: of those
+// that died in one moment, the youngest one's.
+func fatalAges(died []Death) []time.Duration {
 	ages := make([]time.Duration, len(died))
-	for n, d := range died {
-		ages[n] = d.Age
+	for first := 0; first < len(died); {
+		after := first
+		youngest := died[first].Age
+		for ; after < len(died) && died[after].At.Sub(died[first].At) < oneMoment; after++ {
+			youngest = min(youngest, died[after].Age)
+		}
+		for ; first < after; first++ {
+			ages[first] = youngest
+		}
 	}
+	return ages
+}
+
+// outweighed reports whether, among the deaths from some age on, on average more had
+// died by the age of each than have lived beyond it.
+func outweighed(died []Death, living []Life) bool {
+	ages := fatalAges(died)
 	slices.SortFunc(ages, func(a, b time.Duration) int { return cmp.Compare(b, a) })
 	// survivors[n] is how many have lived beyond the n-th age and not beyond the one before.
 	survivors := make([]int, len(ages)+1)

@@ -14,27 +14,29 @@ import (
 )
 
 // fates reads who died and who lives: "3x2s" are three that died at the age of 2 s, all
-// of them before those that follow began; "5x1m live" are five that live.
+// of them well before those that follow began; "2x2s and 1x1m" died in one moment;
+// "5x1m live" are five that live.
 func fates(t *testing.T, text string) (died []plan.Death, living []plan.Life) {
 	t.Helper()
 	at := now
 	for part := range strings.SplitSeq(text, ", ") {
 		part, lives := strings.CutSuffix(part, " live")
-		var count int
-		var age string
-		if _, err := fmt.Sscanf(part, "%dx%s", &count, &age); err != nil {
-			t.Fatalf("%q: %v", part, err)
-		}
-		life := plan.Life{Began: at, Age: span(t, age)}
-		at = at.Add(time.Second)
-		for range count {
-			if lives {
-				living = append(living, life)
-			} else {
-				died = append(died, plan.Death{Life: life, At: at})
+		for alike := range strings.SplitSeq(part, " and ") {
+			var count int
+			var age string
+			if _, err := fmt.Sscanf(alike, "%dx%s", &count, &age); err != nil {
+				t.Fatalf("%q: %v", alike, err)
+			}
+			life := plan.Life{Began: at, Age: span(t, age)}
+			for range count {
+				if lives {
+					living = append(living, life)
+				} else {
+					died = append(died, plan.Death{Life: life, At: at.Add(time.Second)})
+				}
 			}
 		}
-		at = at.Add(time.Second)
+		at = at.Add(10 * time.Second)
 	}
 	return died, living
 }
@@ -54,6 +56,10 @@ func TestDyingYoung(t *testing.T) {
 		{"half at once", "100x60.001s live, 100x1m", false},
 		{"half", "100x1m live, 100x30s", false},
 		{"most", "10x1m live, 90x10s", true},
+		{"the two oldest and half of the younger ones, in one moment", "48x59s live, 2x1m and 50x58s", false},
+		{"most in one moment", "10x59s live, 2x1m and 88x58s", true},
+		{"the older half in one moment", "50x58s live, 25x1m and 25x59s", true}, // until the others are as old
+		{"the older half in one moment, after which the others live", "50x59.001s live, 25x1m and 25x59s", false},
 		{"none has outlived the two oldest", "100x50s live, 10x2s, 2x1m", true},
 		{"they never register", "2x0s", true},
 		{"two never register, others do", "5x1s live, 2x0s", false},
@@ -101,7 +107,8 @@ func history(lots []lot) (died []plan.Death, living []plan.Life) {
 }
 
 // TestSurvivorsAndDeathsWeighOneWay: one more survivor never makes a streak, a survivor
-// that lives on does not either, and one more death never ends one.
+// that lives on does not either, and one more death never ends one, unless it is younger
+// than others that died in its moment.
 func TestSurvivorsAndDeathsWeighOneWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		died, living := history(anyLots(2, 25).Draw(t, "lots"))
@@ -122,12 +129,16 @@ func TestSurvivorsAndDeathsWeighOneWay(t *testing.T) {
 		if !was {
 			return
 		}
-		last := now
-		if len(died) > 0 {
-			last = died[len(died)-1].At
-		}
+		last := died[len(died)-1].At.Add(time.Minute)
 		if !plan.DyingYoung(append(slices.Clone(died), plan.Death{Life: life, At: last}), living) {
 			t.Fatalf("a death at %s ends the streak of\n%v\n%v", more.age, died, living)
+		}
+		oldest := life
+		for _, d := range died {
+			oldest.Age = max(oldest.Age, d.Age)
+		}
+		if !plan.DyingYoung(append(slices.Clone(died), plan.Death{Life: oldest, At: died[len(died)-1].At}), living) {
+			t.Fatalf("a death at %s in the moment of the last ends the streak of\n%v\n%v", oldest.Age, died, living)
 		}
 		if n := len(living); n > 0 {
 			one := rapid.IntRange(0, n-1).Draw(t, "one")

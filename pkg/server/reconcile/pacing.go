@@ -196,7 +196,7 @@ func (p *pacing) refused(x *launch, err error, now time.Time) (told bool) {
 		f.reason = r.reason
 	}
 	p.change(g, func(s *streak) {
-		s.fail(f, nil, p.backoff)
+		s.fail([]failedCreate{f}, nil, p.backoff)
 		told = s.failing()
 	})
 	return told
@@ -249,12 +249,8 @@ func (p *pacing) survive(g fleet.Group, living []plan.Life, now time.Time) (next
 	return next
 }
 
-// cameToNothing records that instances of a group end that have not settled, beside
-// others that live.
+// cameToNothing records that instances of a group end that have not settled, one at
+// least, beside others that live.
 func (p *pacing) cameToNothing(g fleet.Group, failed []failedCreate, living []plan.Life) {
-	p.change(g, func(s *streak) {
-		for _, f := range failed {
-			s.fail(f, living, p.backoff)
-		}
-	})
+	p.change(g, func(s *streak) { s.fail(failed, living, p.backoff) })
 }

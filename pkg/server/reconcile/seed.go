@@ -75,7 +75,7 @@ func (p *pacing) seedGroup(g fleet.Group, records []*fleet.Instance, s plan.Sett
 				streak.note(*one.failed)
 				continue
 			}
-			streak.fail(*one.failed, livingAt(records, g, one.at, now), p.backoff)
+			streak.fail([]failedCreate{*one.failed}, livingAt(records, g, one.at, now), p.backoff)
 		}
 	})
 	return settled

@@ -73,27 +73,39 @@ func (s *streak) failing() bool { return s.refusing() || s.dying() }
 func (s *streak) refusing() bool { return !s.refusedAt.IsZero() }
 func (s *streak) dying() bool    { return !s.dyingAt.IsZero() }
 
-// fail records a failure, beside which others live. wait draws the wait after the n-th
-// one in a row.
-func (s *streak) fail(f failedCreate, living []plan.Life, wait func(n int) time.Duration) {
+// fail records failures that were noticed together, beside instances that live. wait
+// draws the wait after the n-th one in a row.
+func (s *streak) fail(failed []failedCreate, living []plan.Life, wait func(n int) time.Duration) {
 	was := s.failing()
-	if s.note(f); f.young {
-		s.judgeDeaths(f, living)
-	} else {
-		s.judgeRefusals(f)
+	for _, f := range failed {
+		s.note(f)
 	}
-	if !s.failing() || f.young && !s.dying() {
+	last := failed[len(failed)-1]
+	if last.young {
+		s.judgeDeaths(last, living)
+	} else {
+		s.judgeRefusals(last)
+	}
+	if !s.failing() || last.young && !s.dying() {
 		return
 	}
 	if !was {
 		s.level, s.trials = 0, 0
-		s.foundAt, s.proven, s.settling = f.at, nil, s.dying()
+		s.foundAt, s.proven, s.settling = last.at, nil, s.dying()
 		s.failures, s.since = s.counted()
 	} else {
-		s.failures++
+		s.failures += len(failed)
 	}
+	for _, f := range failed {
+		s.raise(f, wait)
+	}
+}
+
+// raise makes the group wait longer after a failure, unless that was under way together
+// with the one that did so last.
+func (s *streak) raise(f failedCreate, wait func(n int) time.Duration) {
 	if s.level > 0 && !f.began.After(s.raisedAt) {
-		return // it was under way together with the one that raised it
+		return
 	}
 	s.level++
 	s.raisedAt = f.at

@@ -131,7 +131,7 @@ func (x *told) play(name, what string) {
 	switch what {
 	case "refused", "died":
 		delete(x.registered, name)
-		x.s.fail(f, x.living(), func(n int) time.Duration { return time.Duration(n) * time.Hour })
+		x.s.fail([]failedCreate{f}, x.living(), func(n int) time.Duration { return time.Duration(n) * time.Hour })
 	case "accepted":
 		x.registered[name] = x.now
 		x.s.accept(id, x.began[name], x.size)
