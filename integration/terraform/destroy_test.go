@@ -34,7 +34,7 @@ func TestProtectedCluster(t *testing.T) {
 		}) {
 			t.Errorf("the bucket depends on %v: want the key to go after it, even where the guard is passed by", after)
 		}
-		unprotected := fixture{map[string]inputs{"cluster": with(all.modules["cluster"], inputs{"deletion_protection": false})}}
+		unprotected := fixture{modules: map[string]inputs{"cluster": with(all.modules["cluster"], inputs{"deletion_protection": false})}}
 		if _, err := p.apply(t, modules, unprotected); err != nil {
 			t.Fatal(err)
 		}

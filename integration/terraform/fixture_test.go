@@ -20,6 +20,7 @@ type inputs = map[string]any
 // fixture is a configuration that calls modules with some inputs.
 type fixture struct {
 	modules map[string]inputs
+	region  string // empty: region
 }
 
 // fixtures are the configurations by name. What a module is given here is what the others
@@ -28,18 +29,21 @@ func fixtures() map[string]fixture {
 	own := inputs{"cluster_id": "example", "encryption_key": inputs{"create": false, "arn": keyARN}}
 	account := inputs{"cluster_id": "example", "bucket": "nstance-example", "encryption_key_arn": keyARN}
 	return map[string]fixture{
-		"cluster": {map[string]inputs{"cluster": {"cluster_id": "example"}}},
-		"own key": {map[string]inputs{"cluster": with(own, inputs{"kms_key_arn": kmsARN, "deletion_protection": false})}},
-		"account": {map[string]inputs{"account": account}},
-		"more rights": {map[string]inputs{"account": with(account, inputs{
+		"cluster": {modules: map[string]inputs{"cluster": {"cluster_id": "example"}}},
+		"own key": {modules: map[string]inputs{"cluster": with(own, inputs{"kms_key_arn": kmsARN, "deletion_protection": false})}},
+		"account": {modules: map[string]inputs{"account": account}},
+		"more rights": {modules: map[string]inputs{"account": with(account, inputs{
 			"kms_key":         inputs{"arn": kmsARN},
 			"secret_prefixes": inputs{"secrets_manager": "nstance/example/", "parameter_store": "nstance/example/", "region": "eu-west-1"},
 		})}},
-		"new VPC":   {map[string]inputs{"network": newVPC()}},
-		"one NAT":   {map[string]inputs{"network": with(newVPC(), inputs{"nat": "single"})}},
-		"old VPC":   {map[string]inputs{"network": oldVPC()}},
-		"public":    {map[string]inputs{"network": publicVPC()}},
-		"ranges":    {map[string]inputs{"network": moreRanges()}},
+		"new VPC":   {modules: map[string]inputs{"network": newVPC()}},
+		"one NAT":   {modules: map[string]inputs{"network": with(newVPC(), inputs{"nat": "single"})}},
+		"old VPC":   {modules: map[string]inputs{"network": oldVPC()}},
+		"public":    {modules: map[string]inputs{"network": publicVPC()}},
+		"ranges":    {modules: map[string]inputs{"network": moreRanges()}},
+		"China":     isolatedIn("cn-north-1", nil),
+		"GovCloud":  isolatedIn("us-gov-west-1", nil),
+		"sovereign": isolatedIn("eusc-de-east-1", inputs{"interface_endpoints": []string{"ec2", "ecr.api"}}),
 		"shard":     shard(nil),
 		"given":     shard(inputs{"leader": inputs{"ipv4_address": "10.0.0.10"}}),
 		"dual":      shard(inputs{"leader": inputs{"ipv6": true}}),
@@ -49,6 +53,15 @@ func fixtures() map[string]fixture {
 		"balancers": shard(balancers()),
 		"rich":      shard(rich()),
 	}
+}
+
+// isolatedIn is a network without a way out in another region.
+func isolatedIn(region string, more inputs) fixture {
+	few := inputs{
+		"name": "example", "vpc": inputs{"cidr": "10.0.0.0/16"},
+		"subnets": inputs{"servers": inputs{"role": "isolated", "zone": region + "a", "cidr": "10.0.0.0/24"}},
+	}
+	return fixture{modules: map[string]inputs{"network": with(few, more)}, region: region}
 }
 
 // with is inputs with others over them.
@@ -116,7 +129,7 @@ func shard(more inputs) fixture {
 		"templates":    inputs{"web": inputs{"kind": "web", "instance_type": "t4g.small", "subnet_pool": "workers"}},
 		"groups":       inputs{"default": inputs{"web": inputs{"template": "web", "size": 3}}},
 	}
-	return fixture{map[string]inputs{"shard": with(few, more)}}
+	return fixture{modules: map[string]inputs{"shard": with(few, more)}}
 }
 
 func images() inputs {

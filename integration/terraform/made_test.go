@@ -3,6 +3,7 @@
 package terraform_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -72,7 +73,7 @@ func root(t *testing.T, modules string, of fixture) string {
 	}
 	text, err := json.MarshalIndent(map[string]any{
 		"terraform": map[string]any{"required_providers": map[string]any{"aws": map[string]any{"source": "hashicorp/aws"}}},
-		"provider":  map[string]any{"aws": map[string]any{"region": region}},
+		"provider":  map[string]any{"aws": map[string]any{"region": cmp.Or(of.region, region)}},
 		"module":    calls, "output": outputs,
 	}, "", "  ")
 	if err == nil {

@@ -74,6 +74,28 @@ func networkPolicies() []policy {
 			{"network/endpoints.tf", "from_port         = 443", "from_port = 80"},
 			{"network/endpoints.tf", "local.subnets[names[0]].id]", "local.subnets[names[0]].id if false]"},
 		}},
+		{"endpoints in China have the names that they have there", "China", endpointNames(
+			"cn.com.amazonaws.cn-north-1.autoscaling", "cn.com.amazonaws.cn-north-1.ec2",
+			"com.amazonaws.cn-north-1.s3", "com.amazonaws.cn-north-1.secretsmanager",
+		), []mutation{
+			{"network/endpoints.tf", `["aws", "aws-us-gov"]`, `["aws", "aws-us-gov", "aws-cn"]`},
+		}},
+		{"and so in the sovereign cloud", "sovereign", endpointNames(
+			"com.amazonaws.eusc-de-east-1.ec2", "com.amazonaws.eusc-de-east-1.s3", "eu.amazonaws.eusc-de-east-1.ecr.api",
+		), []mutation{
+			{"network/endpoints.tf", `["aws", "aws-us-gov"]`, `["aws", "aws-us-gov", "aws-eusc"]`},
+		}},
+		{"and in GovCloud, where no look is needed", "GovCloud", func(m made) error {
+			for _, r := range m.resources {
+				if r.Type == "aws_vpc_endpoint_service" {
+					return fmt.Errorf("%s is read", r.Address)
+				}
+			}
+			return endpointNames("com.amazonaws.us-gov-west-1.autoscaling", "com.amazonaws.us-gov-west-1.ec2",
+				"com.amazonaws.us-gov-west-1.s3", "com.amazonaws.us-gov-west-1.secretsmanager")(m)
+		}, []mutation{
+			{"network/endpoints.tf", `["aws", "aws-us-gov"]`, `["aws"]`},
+		}},
 		{"a VPC has its further ranges, and they reach the endpoints", "ranges", furtherRanges, []mutation{
 			{"network/main.tf", "toset(var.vpc.secondary_cidrs) : toset([])", "toset([]) : toset([])"},
 			{"network/endpoints.tf", "{ for cidr in var.vpc.secondary_cidrs : cidr => cidr }", "{}"},
@@ -236,6 +258,20 @@ func isolatedRoutes(m made) error {
 		}
 	}
 	return nil
+}
+
+// endpointNames says whether there are endpoints of just these services.
+func endpointNames(want ...string) func(made) error {
+	return func(m made) error {
+		var got []string
+		for _, one := range m.all("aws_vpc_endpoint") {
+			got = append(got, one.text("service_name"))
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			return fmt.Errorf("they are for %v, want %v", got, want)
+		}
+		return nil
+	}
 }
 
 func s3Endpoint(m made) error {

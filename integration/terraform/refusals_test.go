@@ -29,7 +29,7 @@ func TestRefusals(t *testing.T) {
 		for _, one := range all {
 			t.Run(one.what, func(t *testing.T) {
 				t.Parallel()
-				said := here.programs[0].refused(t, fixture{map[string]inputs{name: with(few, one.inputs)}})
+				said := here.programs[0].refused(t, fixture{modules: map[string]inputs{name: with(few, one.inputs)}})
 				switch {
 				case one.want == "" && len(said) > 0:
 					t.Errorf("it is refused:\n%s", strings.Join(said, "\n"))
@@ -51,7 +51,7 @@ func TestRefusedBeforeThereIsASubnet(t *testing.T) {
 	few := with(shard(nil).modules["shard"], inputs{
 		"subnet": `${module.network.subnets["servers"]}`, "leader": inputs{"ipv6": true},
 	})
-	said := here.programs[0].refused(t, fixture{map[string]inputs{"network": publicVPC(), "shard": few}})
+	said := here.programs[0].refused(t, fixture{modules: map[string]inputs{"network": publicVPC(), "shard": few}})
 	if len(said) != 1 || !strings.Contains(said[0], "leader.ipv6: want false, not true: the subnet, 10.0.0.0/24") {
 		t.Errorf("it says %q", said)
 	}

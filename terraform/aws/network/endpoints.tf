@@ -6,6 +6,19 @@ locals {
     length(local.isolated) > 0 ? toset(["ec2", "secretsmanager", "autoscaling"]) : toset([])
   )
 
+  # Names of services begin with com.amazonaws. In China, the European Sovereign Cloud and other partitions some begin with the
+  # partition's own domain instead (cn.com.amazonaws.cn-north-1.ec2 beside com.amazonaws.cn-north-1.s3). No rule says which: EC2 does.
+  services_by_name = contains(["aws", "aws-us-gov"], data.aws_partition.current.partition)
+  services_wanted = merge(
+    { for name in ["s3"] : "gateway-s3" => { name = name, type = "Gateway" } if length(local.new_subnets) > 0 },
+    { for name in local.services : "interface-${name}" => { name = name, type = "Interface" } },
+  )
+  service_names = {
+    for key, s in local.services_wanted : key => (
+      local.services_by_name ? "com.amazonaws.${data.aws_region.current.region}.${s.name}" : data.aws_vpc_endpoint_service.wanted[key].service_name
+    )
+  }
+
   # The names of services lead all of the VPC to the endpoints. By a name of its own, since a range may be unknown in a plan.
   ranges = merge({ first = local.vpc.cidr }, { for cidr in var.vpc.secondary_cidrs : cidr => cidr })
 
@@ -14,11 +27,25 @@ locals {
   endpoint_subnets = [for names in local.isolated_by_zone : local.subnets[names[0]].id]
 }
 
+data "aws_vpc_endpoint_service" "wanted" {
+  for_each = local.services_by_name ? {} : local.services_wanted
+
+  service_type = each.value.type
+
+  filter {
+    name = "service-name"
+    values = [
+      for prefix in distinct(["com.amazonaws", data.aws_partition.current.reverse_dns_prefix]) :
+      "${prefix}.${data.aws_region.current.region}.${each.value.name}"
+    ]
+  }
+}
+
 resource "aws_vpc_endpoint" "s3" {
   count = length(local.new_subnets) > 0 ? 1 : 0
 
   vpc_id            = local.vpc.id
-  service_name      = "com.amazonaws.${data.aws_region.current.region}.s3"
+  service_name      = local.service_names["gateway-s3"]
   vpc_endpoint_type = "Gateway"
   route_table_ids   = [for t in aws_route_table.new : t.id]
   tags              = merge(var.tags, { Name = "${var.name}-s3" })
@@ -28,7 +55,7 @@ resource "aws_vpc_endpoint" "interface" {
   for_each = local.services
 
   vpc_id              = local.vpc.id
-  service_name        = "com.amazonaws.${data.aws_region.current.region}.${each.key}"
+  service_name        = local.service_names["interface-${each.key}"]
   vpc_endpoint_type   = "Interface"
   subnet_ids          = local.endpoint_subnets
   security_group_ids  = [one(aws_security_group.endpoints[*].id)]

@@ -1,5 +1,7 @@
 # A VPC and its subnets, or what is missing of them.
 
+data "aws_partition" "current" {}
+
 data "aws_region" "current" {}
 
 data "aws_vpc" "existing" {

@@ -27,7 +27,8 @@ func seedOf(name string, attrs map[string]cty.Value, revision int) (string, erro
 
 // functions are those that the catalog's expressions call: hex, digits and letters draw as
 // many of them, arn names something in the account, suffix is how AWS's names end in the
-// region, md5 only looks like it, and the rest are Terraform's own.
+// region and reverse_suffix how that begins, endpoint_services are the names of services that
+// there are, md5 only looks like it, and the rest are Terraform's own.
 func functions(seed, region string) map[string]function.Function {
 	return map[string]function.Function{
 		"hex":     drawn(seed, "0123456789abcdef"),
@@ -41,16 +42,20 @@ func functions(seed, region string) map[string]function.Function {
 				return cty.StringVal(arn(region, service, args[1].AsString())), nil
 			},
 		}),
-		"uuid":          constant(uuid(seed)),
-		"account":       constant(account),
-		"partition":     constant(partition(region)),
-		"suffix":        constant(suffix(region)),
-		"md5":           digest(),
-		"coalesce":      stdlib.CoalesceFunc,
-		"lower":         stdlib.LowerFunc,
-		"regex":         stdlib.RegexFunc,
-		"regex_replace": stdlib.RegexReplaceFunc,
-		"replace":       stdlib.ReplaceFunc,
+		"uuid":              constant(uuid(seed)),
+		"account":           constant(account),
+		"partition":         constant(partition(region)),
+		"suffix":            constant(suffix(region)),
+		"reverse_suffix":    constant(reverseSuffix(region)),
+		"endpoint_services": endpointServices(region),
+		"md5":               digest(),
+		"coalesce":          stdlib.CoalesceFunc,
+		"contains":          stdlib.ContainsFunc,
+		"flatten":           stdlib.FlattenFunc,
+		"lower":             stdlib.LowerFunc,
+		"regex":             stdlib.RegexFunc,
+		"regex_replace":     stdlib.RegexReplaceFunc,
+		"replace":           stdlib.ReplaceFunc,
 	}
 }
 
@@ -66,26 +71,6 @@ func arn(region, service, resource string) string {
 	default:
 	}
 	return strings.Join([]string{"arn", partition(region), service, region, owner, resource}, ":")
-}
-
-// partition is that of a region.
-func partition(region string) string {
-	switch {
-	case strings.HasPrefix(region, "cn-"):
-		return "aws-cn"
-	case strings.HasPrefix(region, "us-gov-"):
-		return "aws-us-gov"
-	default:
-		return "aws"
-	}
-}
-
-// suffix is the end of the names of AWS's services.
-func suffix(region string) string {
-	if strings.HasPrefix(region, "cn-") {
-		return "amazonaws.com.cn"
-	}
-	return "amazonaws.com"
 }
 
 // uuid draws a UUID.

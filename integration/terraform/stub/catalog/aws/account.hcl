@@ -22,7 +22,7 @@ data "aws_partition" {
   values {
     partition          = partition()
     dns_suffix         = suffix()
-    reverse_dns_prefix = partition() == "aws-cn" ? "cn.com.amazonaws" : "com.amazonaws"
+    reverse_dns_prefix = reverse_suffix()
   }
 }
 

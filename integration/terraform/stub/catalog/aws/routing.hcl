@@ -344,3 +344,38 @@ resource "aws_vpc_security_group_egress_rule" {
     security_group_rule_id = id
   }
 }
+
+data "aws_vpc_endpoint_service" {
+  region = true
+  optional { service = string }
+  settled {
+    id           = string
+    service_name = string
+    service_type = string
+  }
+  computed {
+    acceptance_required        = bool
+    arn                        = string
+    availability_zones         = set(string)
+    base_endpoint_dns_names    = set(string)
+    manages_vpc_endpoints      = bool
+    owner                      = string
+    private_dns_name           = string
+    service_id                 = string
+    supported_ip_address_types = set(string)
+  }
+  # The first of the names that are asked for, of those that there are; none is an error here as there.
+  values {
+    service_name = [for n in flatten([for f in filter : [for v in f.values : v]]) : n if contains(endpoint_services(service_type), n)][0]
+    service_id   = "vpce-svc-${hex(17)}"
+    id           = service_id
+    owner        = "amazon"
+  }
+  block "filter" {
+    nesting = "set"
+    required {
+      name   = string
+      values = set(string)
+    }
+  }
+}
