@@ -41,6 +41,9 @@ type values struct {
 type plan struct {
 	Planned values `json:"planned_values"`
 	State   values `json:"values"`
+	Prior   struct {
+		State values `json:"values"`
+	} `json:"prior_state"` // where a plan has what it has read
 	Changes []struct {
 		Address string `json:"address"`
 		Change  struct {
@@ -114,6 +117,7 @@ func (p program) plan(t *testing.T, modules string, of fixture) (made, error) {
 	out := p.shown(t, folder, "plan")
 	out.values = out.changes.Planned
 	out.gather(out.Root)
+	out.read(out.changes.Prior.State.Root)
 	return out, nil
 }
 
@@ -137,6 +141,18 @@ func (m *made) gather(from module) {
 	m.resources = append(m.resources, from.Resources...)
 	for _, child := range from.Children {
 		m.gather(child)
+	}
+}
+
+// read gathers data sources alone.
+func (m *made) read(from module) {
+	for _, r := range from.Resources {
+		if r.Mode == "data" {
+			m.resources = append(m.resources, r)
+		}
+	}
+	for _, child := range from.Children {
+		m.read(child)
 	}
 }
 

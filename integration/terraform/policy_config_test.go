@@ -25,8 +25,10 @@ func configPolicies() []policy {
 			{"shard/templates.tf", "Name = var.account.agent_profile_name", "Name = var.account.server_profile_name"},
 			{"shard/templates.tf", "[aws_security_group.agent.id]", "[aws_security_group.server.id]"},
 		}},
-		{"the image of instances falls back to that of the default kernel", "shard", imageFallback, []mutation{
-			{"shard/config.tf", "fallback = try(data.aws_ssm_parameter.image[arch].insecure_value, null)", "fallback = null"},
+		{"instances have the default kernel, and the image of today to fall back to", "shard", defaultKernel, []mutation{
+			{"shard/config.tf", "try(data.aws_ssm_parameter.image[arch].insecure_value, null)", "null"},
+			{"shard/config.tf", "-${local.kernels[arch]}-${name}", "-kernel-6.1-${name}"},
+			{"shard/config.tf", "-${local.kernels[arch]}-${name}", "-kernel-*-${name}"},
 		}},
 		{"an instance checks the agent's package by its SHA-256", "shard", func(m made) error {
 			return bootstraps(m, "--output \"$dir/nstance.tar.gz\" '"+url+"'\necho \""+sha256+"  $dir/nstance.tar.gz\" | sha256sum -c -\n")
@@ -90,23 +92,30 @@ func instances(m made) error {
 	return nil
 }
 
-// imageFallback: the fallback is what the public parameter has, whose kernel Amazon changes.
-func imageFallback(m made) error {
+// defaultKernel: images are found by the kernel of the one that the public parameter has, which
+// Amazon changes, and that one is the fallback.
+func defaultKernel(m made) error {
 	text, err := configOf(m)
 	var config struct {
-		Images map[string]struct{ Fallback string }
+		Images map[string]struct {
+			Filters  []struct{ Values []string }
+			Fallback string
+		}
 	}
 	if err := errors.Join(err, json.Unmarshal([]byte(text), &config)); err != nil {
 		return err
 	}
-	got := config.Images["al2023_arm64"].Fallback
+	image := config.Images["al2023_arm64"]
+	if len(image.Filters) != 1 || !slices.Equal(image.Filters[0].Values, []string{"al2023-ami-2023.*-kernel-6.12-arm64"}) {
+		return fmt.Errorf("images are found by %v", image.Filters)
+	}
 	for _, r := range m.resources {
 		if r.Type == "aws_ssm_parameter" && r.Name == "image" && strings.HasSuffix(r.text("name"), "/al2023-ami-kernel-default-arm64") &&
-			r.text("insecure_value") == got {
+			r.text("insecure_value") == image.Fallback {
 			return nil
 		}
 	}
-	return fmt.Errorf("the fallback is %q", got)
+	return fmt.Errorf("the fallback is %q", image.Fallback)
 }
 
 // bootstraps says whether an instance's user data has a text.

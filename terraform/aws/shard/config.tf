@@ -8,16 +8,31 @@ data "aws_ssm_parameter" "image" {
   name = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-${each.key == "amd64" ? "x86_64" : "arm64"}"
 }
 
+# Its name says which kernel is the default.
+data "aws_ami" "image" {
+  for_each = data.aws_ssm_parameter.image
+  owners   = ["amazon"]
+
+  filter {
+    name   = "image-id"
+    values = [each.value.insecure_value]
+  }
+}
+
 locals {
+  # The newest image of the kernel that is Amazon's default, which servers find by its name; and the one of today, should there
+  # be none of that name any more. Not the newest of all kernels: each day it could be another one's.
   al2023 = {
     for arch, name in { amd64 = "x86_64", arm64 = "arm64" } : "al2023_${arch}" => {
       owners                  = ["amazon"]
-      filters                 = [{ name = "name", values = ["al2023-ami-2023.*-kernel-6.1-${name}"] }]
+      filters                 = [{ name = "name", values = ["al2023-ami-2023.*-${local.kernels[arch]}-${name}"] }]
       sort                    = null
       order                   = null
-      # With the kernel that is the default, should images of the one above end.
-      fallback = try(data.aws_ssm_parameter.image[arch].insecure_value, null)
+      fallback                = try(data.aws_ssm_parameter.image[arch].insecure_value, null)
     }
+  }
+  kernels = {
+    for arch in ["amd64", "arm64"] : arch => try(regex("-(kernel-[0-9]+[.][0-9]+)-", data.aws_ami.image[arch].name)[0], "kernel-6.1")
   }
   images = merge(local.al2023, var.images)
 

@@ -53,7 +53,10 @@ variable "images" {
     order    = optional(string)
     fallback = optional(string)
   }))
-  description = "Machine images, found by their properties. `al2023_amd64` and `al2023_arm64` are there unless defined otherwise."
+  description = <<-EOT
+    Machine images, found by their properties. `al2023_amd64` and `al2023_arm64` are there unless defined otherwise: the newest with the
+    kernel that was Amazon's default at the apply.
+  EOT
   default     = {}
   nullable    = false
 

@@ -95,3 +95,35 @@ data "aws_ssm_parameter" {
     version        = 1
   }
 }
+
+data "aws_ami" {
+  region = true
+  optional { owners = list(string) }
+  settled { id = string }
+  computed {
+    architecture  = string
+    arn           = string
+    creation_date = string
+    image_id      = string
+    name          = string
+    owner_id      = string
+    state         = string
+  }
+  values {
+    image_id      = concat([for f in filter : [for v in f.values : v][0] if f.name == "image-id"], ["ami-${hex(17)}"])[0]
+    id            = image_id
+    arn           = "arn:${partition()}:ec2:${region}::image/${image_id}"
+    architecture  = "arm64"
+    creation_date = "2026-03-02T21:14:07.000Z"
+    name          = "al2023-ami-2023.9.20260302.1-kernel-6.12-arm64"
+    owner_id      = "137112412989"
+    state         = "available"
+  }
+  block "filter" {
+    nesting = "set"
+    required {
+      name   = string
+      values = set(string)
+    }
+  }
+}

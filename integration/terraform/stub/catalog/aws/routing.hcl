@@ -364,9 +364,14 @@ data "aws_vpc_endpoint_service" {
     service_id                 = string
     supported_ip_address_types = set(string)
   }
-  # The first of the names that are asked for, of those that there are; none is an error here as there.
+  # The first of the names that are asked for, of those that there are. None is an error here as there. By service alone the
+  # provider always takes com.amazonaws.
   values {
-    service_name = [for n in flatten([for f in filter : [for v in f.values : v]]) : n if contains(endpoint_services(service_type), n)][0]
+    service_type = "Interface"
+    service_name = (
+      length(filter) == 0 ? "com.amazonaws.${region}.${coalesce(service, "ec2")}" :
+      [for n in flatten([for f in filter : [for v in f.values : v]]) : n if contains(endpoint_services(service_type), n)][0]
+    )
     service_id   = "vpce-svc-${hex(17)}"
     id           = service_id
     owner        = "amazon"
