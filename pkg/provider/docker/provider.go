@@ -86,17 +86,26 @@ func (p *Provider) find(ctx context.Context, ref provider.Ref) ([]provider.VM, e
 		if err != nil {
 			return nil, fmt.Errorf("find container of instance %s: %w", ref.ID, err)
 		}
-		return vms, nil
+		if len(vms) > 0 {
+			return vms, nil
+		}
+		// A list may lack, for a moment, what there is: its name is what the engine goes by.
+		return p.look(ctx, ref, nameOf(ref.ID))
 	}
 	if !containerID.MatchString(ref.ProviderID) {
 		return nil, nil
 	}
-	found, err := p.api.ContainerInspect(ctx, ref.ProviderID)
+	return p.look(ctx, ref, ref.ProviderID)
+}
+
+// look returns the container of that id or name, if it is the VM that ref names.
+func (p *Provider) look(ctx context.Context, ref provider.Ref, container string) ([]provider.VM, error) {
+	found, err := p.api.ContainerInspect(ctx, container)
 	if errdefs.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("inspect container %s: %w", ref.ProviderID, kindOfRead(err))
+		return nil, fmt.Errorf("inspect container %s: %w", container, kindOfRead(err))
 	}
 	vm := inspected(found)
 	if !p.cfg.Scope.Owns(vm.Tags) || !ref.Names(vm) {

@@ -32,6 +32,9 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM,
 	if err := provider.Permit(ctx); err != nil {
 		return provider.VM{}, err
 	}
+	if err := p.here(); err != nil { // what is elsewhere may have the instance
+		return provider.VM{}, fmt.Errorf("create process of instance %s: %w", spec.ID, err)
+	}
 	f, _ := p.folder(string(spec.ID)) // a valid id is a valid name
 	lock, err := f.lock(ctx, true)
 	if err != nil {
@@ -96,7 +99,7 @@ func (p *Provider) existing(f folder, spec provider.Spec) (s state, made bool, e
 		return state{}, false, birthErr
 	case absent(err), errors.Is(err, errMalformed):
 		if born && b.alive() {
-			return state{}, false, fmt.Errorf("process %d runs in %s, whose %s is lost: stop it by hand", b.pid, f.path, stateFile)
+			return state{}, false, f.lost(b)
 		}
 		return state{}, false, f.clear()
 	case err != nil:

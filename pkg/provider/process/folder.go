@@ -69,6 +69,13 @@ func absent(err error) bool {
 // errMalformed is a state.json that nobody here wrote.
 var errMalformed = errors.New("malformed state.json")
 
+// errLost is a process that runs in a folder without tags.
+var errLost = errors.New("stop it by hand")
+
+func (f folder) lost(b birth) error {
+	return fmt.Errorf("process %d runs in %s, whose %s is lost: %w", b.pid, f.path, stateFile, errLost)
+}
+
 // state reads state.json. An absent one is fs.ErrNotExist or ENOTDIR; any other
 // error but errMalformed says nothing about the instance.
 func (f folder) state() (state, error) {

@@ -148,8 +148,9 @@ func checkAgent(path string) error {
 // Provider makes processes. It is safe for concurrent use, also together with
 // other Providers, in this process or another, over the same Dir.
 type Provider struct {
-	cfg  Config
-	root string // {dir}/{shard}, absolute
+	cfg    Config
+	root   string      // {dir}/{shard}, absolute
+	opened os.FileInfo // what root was when it was opened
 
 	background context.Context // ends with Close
 	stop       context.CancelFunc
@@ -192,7 +193,11 @@ func New(cfg Config) (*Provider, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("open the process provider's folder: %w", err)
 	}
-	p := &Provider{cfg: cfg, root: root, ending: map[string]bool{}, unreaped: map[string]int{}, watchers: map[*watcher]struct{}{}}
+	opened, err := os.Stat(root)
+	if err != nil {
+		return nil, fmt.Errorf("open the process provider's folder: %w", err)
+	}
+	p := &Provider{cfg: cfg, root: root, opened: opened, ending: map[string]bool{}, unreaped: map[string]int{}, watchers: map[*watcher]struct{}{}}
 	p.background, p.stop = context.WithCancel(context.Background())
 	return p, nil
 }

@@ -48,8 +48,8 @@ func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 			provider.Listed(ctx)
 		}
 		vm, ok, err := p.load(name)
-		if errors.Is(err, errMalformed) {
-			p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "folder is not an instance's", slog.String("folder", name))
+		if unreadable(err) {
+			p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "folder is not an instance's", slog.String("folder", name), slog.Any("error", err))
 			continue
 		}
 		if err != nil {
@@ -63,10 +63,23 @@ func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 	return vms, ctx.Err()
 }
 
-// names returns the folders that there are, in no particular order.
+// names returns the folders that there are, in no particular order. The shard's own
+// folder has to be the one that was opened: see here.
 func (p *Provider) names() ([]string, error) {
-	entries, err := os.ReadDir(p.root)
-	if err != nil && !absent(err) {
+	root, err := os.Open(p.root)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	info, err := root.Stat()
+	if err == nil {
+		err = p.same(info)
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries, err := root.ReadDir(-1)
+	if err != nil {
 		return nil, err
 	}
 	var names []string
@@ -78,15 +91,34 @@ func (p *Provider) names() ([]string, error) {
 	return names, nil
 }
 
-// load returns the VM in a folder; ok is false when there is none of our scope.
+// here reports whether the shard's folder is the one that was opened. One that is
+// unmounted, renamed or replaced has no instance in it, and says nothing of those that
+// run: what is not found there is not gone.
+func (p *Provider) here() error {
+	info, err := os.Stat(p.root)
+	if err != nil {
+		return err
+	}
+	return p.same(info)
+}
+
+func (p *Provider) same(root os.FileInfo) error {
+	if !os.SameFile(root, p.opened) {
+		return fmt.Errorf("%s is not the folder that was opened: put that one back, or restart the server if its instances are to go", p.root)
+	}
+	return nil
+}
+
+// load returns the VM in a folder; ok is false when there is none of our scope. An
+// unreadable error is about this folder alone.
 func (p *Provider) load(name string) (vm provider.VM, ok bool, err error) {
 	f, ok := p.folder(name)
 	if !ok {
 		return provider.VM{}, false, nil
 	}
 	s, err := f.state()
-	if absent(err) {
-		return provider.VM{}, false, nil
+	if absent(err) || errors.Is(err, errMalformed) {
+		return provider.VM{}, false, p.stateless(f, err)
 	}
 	if err != nil {
 		return provider.VM{}, false, err
@@ -97,6 +129,28 @@ func (p *Provider) load(name string) (vm provider.VM, ok bool, err error) {
 	vm, err = p.vm(f, s)
 	return vm, err == nil, err
 }
+
+// stateless judges a folder without tags, or with none that can be read: nil means that
+// there is no instance.
+func (p *Provider) stateless(f folder, why error) error {
+	if err := p.here(); err != nil {
+		return err
+	}
+	b, born, err := f.birth()
+	switch {
+	case err != nil:
+		return err
+	case born && b.alive():
+		return f.lost(b)
+	case absent(why):
+		return nil
+	default:
+		return why
+	}
+}
+
+// unreadable reports whether an error of load is about one folder alone.
+func unreadable(err error) bool { return errors.Is(err, errMalformed) || errors.Is(err, errLost) }
 
 // vm tells how the instance fares. A child of ours whose end is not written down
 // yet runs for a moment more, so that whoever learns of its end learns why. The
@@ -141,7 +195,8 @@ func (p *Provider) find(ctx context.Context, ref provider.Ref) ([]provider.VM, e
 	var found []provider.VM
 	for _, name := range names {
 		vm, ok, err := p.load(name)
-		if errors.Is(err, errMalformed) {
+		// An instance's folder is named for it, so another one's is not looked for here.
+		if errors.Is(err, errMalformed) || errors.Is(err, errLost) && name != ref.ProviderID && name != string(ref.ID) {
 			continue
 		}
 		if err != nil {

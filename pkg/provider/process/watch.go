@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"time"
@@ -107,7 +106,7 @@ func (v *view) look(ctx context.Context, name string, tell bool) error {
 	}
 	v.guard(ctx, name) // first: a death right after it is told, one before it is seen below
 	vm, ok, err := v.p.load(name)
-	if errors.Is(err, errMalformed) {
+	if unreadable(err) {
 		return nil
 	}
 	if err != nil {
