@@ -48,7 +48,8 @@ func controllers(p parts) []controller {
 	selfHosted := p.CAPIEndpoint == ""
 	return []controller{
 		&cluster.Reconciler{
-			Client: api, Config: p.manager.GetConfig(), Shards: p.shards, Now: p.now, Namespace: here, Name: name,
+			Client: api, Reader: p.manager.GetAPIReader(), Config: p.manager.GetConfig(), Shards: p.shards, Now: p.now,
+			Namespace: here, Name: name,
 			Endpoint: p.CAPIEndpoint, ServiceAccount: p.CAPIServiceAccount, Lifetime: tokenLifetime,
 		},
 		&bootstrap.Reconciler{Client: api, Shards: p.shards, Recorder: events, Namespace: here, Cluster: name},
@@ -57,7 +58,10 @@ func controllers(p parts) []controller {
 			Client: api, Reader: p.manager.GetAPIReader(), Shards: p.shards, Recorder: events, Now: p.now,
 			Namespace: here, Cluster: name, SelfHosted: selfHosted,
 		},
-		&machine.Reconciler{Client: api, Shards: p.shards, Recorder: events, Random: rand.Reader, Now: p.now, SelfHosted: selfHosted},
+		&machine.Reconciler{
+			Client: api, Reader: p.manager.GetAPIReader(), Shards: p.shards, Recorder: events, Random: rand.Reader, Now: p.now,
+			SelfHosted: selfHosted,
+		},
 		&machine.Templates{Client: api, Shards: p.shards},
 		&ondemand.Reconciler{
 			Client: api, Reader: p.manager.GetAPIReader(), Workload: p.workload, Recorder: p.workload.Recorder(recorder),

@@ -99,7 +99,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	r := &cluster.Reconciler{
-		Client: mgr.GetClient(), Config: w.config, Shards: w.shards, Now: w.clock,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Config: w.config, Shards: w.shards, Now: w.clock,
 		Namespace: w.ns, Name: name, ServiceAccount: account, Lifetime: time.Hour,
 	}
 	if w.change != nil {

@@ -46,13 +46,24 @@ func (r *Reconciler) needed(ctx context.Context, s *state) (bool, error) {
 	if s.cluster != nil && (s.infra == nil || s.infra.DeletionTimestamp.IsZero()) {
 		return true, nil
 	}
+	for _, from := range []client.Reader{r.Client, r.Reader} { // what the cache lacks may be there
+		left, err := r.left(ctx, from)
+		if left || err != nil {
+			return left, err
+		}
+	}
+	return false, nil
+}
+
+// left reports whether there are pools or machines of the Cluster.
+func (r *Reconciler) left(ctx context.Context, from client.Reader) (bool, error) {
 	of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: r.Name}}
 	var pools v1beta1.NstanceMachinePoolList
-	if err := r.Client.List(ctx, &pools, of...); err != nil {
+	if err := from.List(ctx, &pools, of...); err != nil {
 		return false, fmt.Errorf("list pools: %w", err)
 	}
 	var machines v1beta1.NstanceMachineList
-	if err := r.Client.List(ctx, &machines, of...); err != nil {
+	if err := from.List(ctx, &machines, of...); err != nil {
 		return false, fmt.Errorf("list machines: %w", err)
 	}
 	return len(pools.Items)+len(machines.Items) > 0, nil

@@ -39,6 +39,8 @@ type Shards interface {
 type Reconciler struct {
 	// Client is to read Secrets past its cache.
 	Client client.Client
+	// Reader reads past the cache.
+	Reader client.Reader
 	// Config is the operator's own way to its API server; its host and its CA go into
 	// the kubeconfig.
 	Config *rest.Config

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -65,20 +64,39 @@ func (r *Reconciler) nodeOf(ctx context.Context, i *nstancev1.InstanceStatus) (*
 	if err := r.Workload.Err(); err != nil {
 		return nil, err
 	}
-	if i.GetHostname() == "" {
-		return nil, r.Workload.Reader().List(ctx, &corev1.NodeList{}, client.Limit(1))
+	return nodeWith(ctx, r.Workload.Reader(), id, i.GetHostname())
+}
+
+// nodesAtOnce is how many Nodes one page of a list has.
+const nodesAtOnce = 500
+
+// nodeWith reads past the cache: the Node of the machine's hostname, or else, since a Node
+// may be called otherwise, whichever has its provider id. nil without an error: none.
+func nodeWith(ctx context.Context, api client.Reader, id, hostname string) (*corev1.Node, error) {
+	if hostname != "" {
+		var node corev1.Node
+		err := api.Get(ctx, client.ObjectKey{Name: hostname}, &node)
+		switch {
+		case err == nil && (node.Spec.ProviderID == "" || node.Spec.ProviderID == id):
+			return &node, nil
+		case client.IgnoreNotFound(err) != nil:
+			return nil, err
+		}
 	}
-	var node corev1.Node
-	err = r.Workload.Reader().Get(ctx, client.ObjectKey{Name: i.GetHostname()}, &node)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // documented
-	case err != nil:
-		return nil, err
-	case node.Spec.ProviderID != "" && node.Spec.ProviderID != id:
-		return nil, nil //nolint:nilnil // another machine's
+	for from := ""; ; {
+		var page corev1.NodeList
+		if err := api.List(ctx, &page, client.Limit(nodesAtOnce), client.Continue(from)); err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			if page.Items[i].Spec.ProviderID == id {
+				return &page.Items[i], nil
+			}
+		}
+		if from = page.Continue; from == "" {
+			return nil, nil //nolint:nilnil // documented
+		}
 	}
-	return &node, nil
 }
 
 // rulesOf returns Cluster API's drain rules for the pods of a Machine. An instance for

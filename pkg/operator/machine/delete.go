@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -166,11 +167,16 @@ func (r *Reconciler) byKey(s *scope) {
 	s.absent = s.state.Synced && c != nil && c.Reason == reasonDeleteAsked
 }
 
-// part is what a pool's instance is counted in.
+// part is what a pool's instance is counted in. Without one the instance is left to others,
+// so what the cache lacks is read past it.
 func (r *Reconciler) part(ctx context.Context, m *v1beta1.NstanceMachine) (*v1beta1.NstanceShardGroup, error) {
 	var g v1beta1.NstanceShardGroup
-	name := capi.ShardGroupName(string(m.Spec.Group), string(m.Spec.Shard))
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: name}, &g); err != nil {
+	key := client.ObjectKey{Namespace: m.Namespace, Name: capi.ShardGroupName(string(m.Spec.Group), string(m.Spec.Shard))}
+	err := r.Client.Get(ctx, key, &g)
+	if apierrors.IsNotFound(err) {
+		err = r.Reader.Get(ctx, key, &g)
+	}
+	if err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	return &g, nil

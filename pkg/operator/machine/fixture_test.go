@@ -84,6 +84,7 @@ func (w *world) restart(step func(what string) (before, after error)) {
 	w.notes = make(chan string, 100)
 	w.fleet.step = step
 	w.rec = &machine.Reconciler{
+		Reader: w.api,
 		Shards: w.fleet, Recorder: &events.FakeRecorder{Events: w.notes}, Random: rand.Reader, SelfHosted: w.hosted,
 		Now: func() time.Time { return w.now },
 		Client: interceptor.NewClient(direct, interceptor.Funcs{

@@ -58,6 +58,8 @@ const (
 // is safe for concurrent use.
 type Reconciler struct {
 	Client client.Client
+	// Reader reads past the cache.
+	Reader client.Reader
 	Shards Shards
 	// Recorder is told what people should know of an object.
 	Recorder events.EventRecorder
@@ -112,7 +114,7 @@ func (o outcome) stopped() bool { return o.reason != "" || o.err != nil || o.inL
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstancemachines,verbs=list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstancemachines/status,verbs=patch
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstanceshardgroups,verbs=list;watch
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstanceshardgroups,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,namespace=nstance,resources=clusters,verbs=list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,namespace=nstance,resources=machines,verbs=list;watch;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,namespace=nstance,resources=events,verbs=create;patch

@@ -60,7 +60,8 @@ func runOn(t *testing.T, on *shardstest.World, names ...string) *live {
 		t.Fatal(err)
 	}
 	r := &machine.Reconciler{
-		Client: mgr.GetClient(), Shards: l.shards.Set, Recorder: &events.FakeRecorder{}, Random: rand.Reader, Now: time.Now,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Shards: l.shards.Set,
+		Recorder: &events.FakeRecorder{}, Random: rand.Reader, Now: time.Now,
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package ondemand
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -72,13 +73,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	r.serves(req.NamespacedName, len(all) > 0)
-	for uid, c := range all {
-		if pod != nil && pod.GetUID() == uid {
-			continue
-		}
-		if err := r.drop(ctx, c); err != nil {
-			return reconcile.Result{}, err
-		}
+	if err := r.dropOthers(ctx, req.NamespacedName, pod, all); err != nil {
+		return reconcile.Result{}, err
 	}
 	if pod == nil {
 		r.told.Delete(req.NamespacedName)
@@ -91,6 +87,35 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		err = r.serve(ctx, pod, all[pod.GetUID()])
 	}
 	return reconcile.Result{}, err
+}
+
+// dropOthers drops the claims of pods of the name that are gone. pod is what the cache has,
+// which may be behind: of an operator that has just begun, by more than the one before it
+// had seen. So it is the API server that says whose pod is gone.
+func (r *Reconciler) dropOthers(
+	ctx context.Context, key types.NamespacedName, pod *metav1.PartialObjectMetadata, all map[types.UID]claim,
+) error {
+	others := maps.Clone(all)
+	if pod != nil {
+		delete(others, pod.GetUID())
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	var now corev1.Pod // a whole one is read past the cache
+	err := r.Workload.Client().Get(ctx, key, &now)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read pod %s: %w", key, err)
+	}
+	if err == nil {
+		delete(others, now.UID)
+	}
+	for _, c := range others {
+		if err := r.drop(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // serve makes what a pod asks for and lacks.

@@ -44,7 +44,8 @@ func (w *world) run(shards *shardstest.World) (stop func()) {
 		w.Fatal(err)
 	}
 	made := &machine.Reconciler{
-		Client: mgr.GetClient(), Shards: shards.Set, Recorder: &events.FakeRecorder{}, Random: rand.Reader, Now: time.Now,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Shards: shards.Set,
+		Recorder: &events.FakeRecorder{}, Random: rand.Reader, Now: time.Now,
 	}
 	asked := &ondemand.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Workload: pods, Recorder: mgr.GetEventRecorder("test"),
