@@ -287,11 +287,19 @@ func (s *site) populate(p *process) {
 	s.t.Cleanup(func() { cancel(); <-done })
 	go func() {
 		defer close(done)
-		for ctx.Err() == nil {
-			s.agents.boot(s)
-			time.Sleep(10 * time.Millisecond)
-		}
+		s.whenever(ctx, func() bool { return s.agents.boot(s) })
 	}()
+}
+
+// whenever has new machines looked for until ctx ends: when any has changed its state,
+// and again while look does not report that it is done with all. To list them all every
+// 10 ms is most of what hours of a simulation cost.
+func (s *site) whenever(ctx context.Context, look func() (done bool)) {
+	for seen, again := uint64(0), true; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		if now := s.world.Changes(); again || now != seen {
+			seen, again = now, !look()
+		}
+	}
 }
 
 func (f *fleetOfAgents) lock() (unlock func()) {
@@ -299,22 +307,25 @@ func (f *fleetOfAgents) lock() (unlock func()) {
 	return func() { <-f.turn }
 }
 
-// boot starts the agents of machines that have none.
-func (f *fleetOfAgents) boot(s *site) {
+// boot starts the agents of machines that have none, and reports whether all have one.
+func (f *fleetOfAgents) boot(s *site) (all bool) {
 	defer f.lock()()
+	all = true
 	for _, vm := range s.world.VMs() {
 		if f.machines[vm.ID] != nil || vm.State != provider.StateRunning || vm.Tags[provider.TagShard] != shardID {
 			continue
 		}
 		m, err := f.server.register(vm.ID)
-		if err != nil {
-			continue // it is on its way out already; the group's numbers would tell
+		if err == nil {
+			err = m.report(f.server)
 		}
-		if err := m.report(f.server); err != nil {
+		if err != nil {
+			all = false // it is on its way out already; the group's numbers would tell
 			continue
 		}
 		f.machines[vm.ID] = m
 	}
+	return all
 }
 
 // move has all agents report to another server from now on.

@@ -33,6 +33,7 @@ type guests struct {
 	server *process
 	stop   map[fleet.InstanceID]context.CancelFunc
 	under  sync.WaitGroup
+	disk   func(fleet.InstanceID) error // puts on a new machine's disk what came with its image; nil: nothing
 }
 
 // furnished is a shard whose instances get files of every kind.
@@ -55,21 +56,24 @@ func furnished(t *testing.T, groups string) *site {
 }
 
 // inhabit runs an agent on every machine that comes up.
-func (s *site) inhabit(p *process) *guests {
+func (s *site) inhabit(p *process, edits ...func(*guests)) *guests {
 	s.t.Helper()
 	g := &guests{site: s, root: s.t.TempDir(), server: p, stop: map[fleet.InstanceID]context.CancelFunc{}}
+	for _, edit := range edits {
+		edit(g)
+	}
 	p.awaitLeading()
 	ctx, cancel := context.WithCancel(context.Background())
 	s.t.Cleanup(func() { cancel(); g.under.Wait() })
 	g.under.Go(func() {
-		for ctx.Err() == nil {
+		s.whenever(ctx, func() bool {
 			for _, vm := range s.world.VMs() {
 				if vm.State == provider.StateRunning {
 					g.boot(ctx, vm.ID)
 				}
 			}
-			time.Sleep(10 * time.Millisecond)
-		}
+			return true
+		})
 	})
 	return g
 }
@@ -84,6 +88,9 @@ func (g *guests) boot(ctx context.Context, id fleet.InstanceID) {
 	err := errors.Join(os.MkdirAll(identity, 0o700),
 		os.WriteFile(filepath.Join(identity, "ca.crt"), spec.Bootstrap.CACert, 0o600),
 		os.WriteFile(filepath.Join(identity, "nonce.jwt"), []byte(spec.Bootstrap.Nonce), 0o600))
+	if err == nil && g.disk != nil {
+		err = g.disk(id)
+	}
 	if err != nil {
 		g.site.t.Error(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nstance/nstance/pkg/provider"
@@ -97,6 +98,7 @@ type World struct {
 	serial   uint64
 	dice     dice
 	watchers map[*watcher]struct{}
+	changes  atomic.Uint64 // of the states of machines
 
 	capacity   map[string]int // nil: any subnet, unlimited
 	images     []Image

@@ -57,6 +57,10 @@ func (w *World) VMs() []provider.VM {
 	return out
 }
 
+// Changes counts how often a machine came to another state, its first one included. What
+// VMs returns is as before while the count is.
+func (w *World) Changes() uint64 { return w.changes.Load() }
+
 // Spec returns what a machine was created with, and whether there is one.
 func (w *World) Spec(id fleet.InstanceID) (provider.Spec, bool) {
 	var spec provider.Spec

@@ -60,6 +60,7 @@ func (w *World) BreakWatches(err error) {
 // tell queues a machine's present state for all who watch it, and notes it for
 // reads that lag. It holds the lock.
 func (w *World) tell(r *row) {
+	w.changes.Add(1)
 	r.note(w.cfg.Lag.Max)
 	for wt := range w.watchers {
 		if wt.scope == r.scope {
