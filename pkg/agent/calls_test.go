@@ -106,7 +106,10 @@ func (s *server) SubmitPublicKeys(_ context.Context, r *nstancev1.SubmitPublicKe
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.submitted = append(s.submitted, r.GetPublicKeys())
-	return &nstancev1.SubmitPublicKeysResponse{}, s.refuseKeys
+	if s.submit == nil {
+		return &nstancev1.SubmitPublicKeysResponse{}, nil
+	}
+	return &nstancev1.SubmitPublicKeysResponse{}, s.submit(r.GetPublicKeys())
 }
 
 func (s *server) side(ctx context.Context) error {

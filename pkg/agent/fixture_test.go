@@ -79,7 +79,16 @@ func nonce(cluster, shard string) string {
 }
 
 func nonceUntil(cluster, shard string, end time.Time) string {
-	claims := fmt.Sprintf(`{"kind":"agent","sub":%q,"cluster_id":%q,"shard":%q,"exp":%d}`, instanceID, cluster, shard, end.Unix())
+	return nonceOf(instanceID, cluster, shard, end)
+}
+
+// nonceFor is nonce, of another instance.
+func nonceFor(id string) string {
+	return nonceOf(id, cluster, shard, time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC))
+}
+
+func nonceOf(id, cluster, shard string, end time.Time) string {
+	claims := fmt.Sprintf(`{"kind":"agent","sub":%q,"cluster_id":%q,"shard":%q,"exp":%d}`, id, cluster, shard, end.Unix())
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
 }
 
@@ -90,6 +99,14 @@ func (w *world) put(name, content string) {
 	}
 }
 
+// putKey puts a private key there, and returns its text.
+func (w *world) putKey(name string) string {
+	w.t.Helper()
+	text := must(pki.EncodePrivateKey(must(pki.GenerateKey(rand.Reader))(w.t)))(w.t)
+	w.put(name, string(text))
+	return string(text)
+}
+
 // file is a file's content; empty when it is not there.
 func (w *world) file(name string) string {
 	w.t.Helper()
@@ -98,6 +115,16 @@ func (w *world) file(name string) string {
 		w.t.Fatal(err)
 	}
 	return string(data)
+}
+
+// found returns the one path below the identity directory that a pattern matches.
+func (w *world) found(pattern string) string {
+	w.t.Helper()
+	all := must(filepath.Glob(filepath.Join(w.dir, pattern)))(w.t)
+	if len(all) != 1 {
+		w.t.Fatalf("%s: %v", pattern, all)
+	}
+	return all[0]
 }
 
 func (w *world) dial(ctx context.Context, addr string) (net.Conn, error) {
@@ -157,6 +184,17 @@ func (w *world) start(c agent.Config) *process {
 	return p
 }
 
+// connects runs an agent for a minute, in which it connects.
+func (w *world) connects(c agent.Config) {
+	w.t.Helper()
+	p := w.start(c)
+	settle(time.Minute)
+	if s := w.status(); s.State != agent.StateConnected {
+		w.t.Errorf("status %+v", s)
+	}
+	p.end()
+}
+
 // soon waits for what must come, for an hour of simulated time: timers that go on
 // would make a wait without a bound last for ever.
 func soon[T any](t *testing.T, from <-chan T, what string) (v T) {
@@ -208,7 +246,7 @@ type server struct {
 	sides         bool                                                    // serve the other two streams
 	askKeys       func(nstancev1.AgentService_KeyGenRequestsServer) error // nil: as sides says
 	pushFiles     func(nstancev1.AgentService_ReceiveFilesServer) error
-	refuseKeys    error // what SubmitPublicKeys answers
+	submit        func(map[string]string) error // what SubmitPublicKeys answers; nil: it takes all
 	submitted     []map[string]string
 	deaf          bool // never answer the health stream's end
 	registrations []*nstancev1.RegisterAgentRequest

@@ -101,10 +101,24 @@ func (k *keyring) load(name string, algorithm nstancev1.KeyAlgorithm) (crypto.Si
 	if full := k.room(); full != nil {
 		return nil, errors.Join(err, full)
 	}
-	aside := fmt.Sprintf("%s.key.bad-%s", name, k.now().UTC().Format("20060102T150405.000000000"))
+	aside := fmt.Sprintf("%s.key.bad-%s", name, k.now().UTC().Format(asideTime))
 	k.logger.LogAttrs(context.Background(), slog.LevelError, "a private key can't be used: making another",
 		slog.String("key", k.dir.Path(name+".key")), slog.String("kept_as", aside), slog.Any("error", err))
 	return nil, k.dir.Rename(name+".key", aside)
+}
+
+// SetAside implements Keys. The public key is replaced when the next private key is made.
+func (k *keyring) SetAside(name string) error {
+	if err := k.room(); err != nil {
+		return err
+	}
+	aside := inUseName(name+".key", k.now())
+	if err := k.dir.Rename(name+".key", aside); err != nil {
+		return err
+	}
+	k.logger.LogAttrs(context.Background(), slog.LevelWarn, "a private key is another instance's: it is set aside, and another one is made",
+		slog.String("key", k.dir.Path(name+".key")), slog.String("kept_as", k.dir.Path(aside)))
+	return nil
 }
 
 func (k *keyring) make(name string, algorithm nstancev1.KeyAlgorithm) (crypto.Signer, error) {

@@ -34,6 +34,9 @@ type Keys interface {
 	// What can't be had is in the error and may be had later; the others are
 	// returned all the same.
 	Public([]*nstancev1.KeyRequest) (map[string]string, error)
+	// SetAside has the next Public make another key of that name, and never uses the
+	// present one again.
+	SetAside(name string) error
 }
 
 // readKeyRequests reads the stream of key requests until it ends. Each request
@@ -80,15 +83,20 @@ func (h *holder) answerInBackground(
 }
 
 // answerKeys hands in the public keys, again and again until the server has all
-// of them or ctx ends.
+// of them or ctx ends. A key that the server refuses as another instance's makes way
+// for a new one, once: a key that was just made is nobody else's.
 func (h *holder) answerKeys(ctx context.Context, service nstancev1.AgentServiceClient, requests []*nstancev1.KeyRequest) {
 	var handedIn map[string]string
+	replaced := map[string]bool{}
 	for failures := 1; ; failures++ {
 		public, err := h.Keys.Public(requests)
 		if !maps.Equal(public, handedIn) {
 			submitted := submit(ctx, service, public)
 			if submitted == nil {
 				handedIn = public
+			}
+			if h.replaceTaken(ctx, submitted, public, replaced) {
+				continue
 			}
 			err = errors.Join(err, submitted)
 		}
@@ -101,6 +109,28 @@ func (h *holder) answerKeys(ctx context.Context, service nstancev1.AgentServiceC
 			return
 		}
 	}
+}
+
+// replaceTaken sets the keys aside that a server refused as another instance's, but for
+// those that were already replaced, and reports whether there are any.
+func (h *holder) replaceTaken(ctx context.Context, refusal error, public map[string]string, replaced map[string]bool) (again bool) {
+	if !rpc.KeyTaken(refusal) {
+		return false
+	}
+	for _, violation := range rpc.Violations(refusal) {
+		for name := range public {
+			if replaced[name] || violation.Field != rpc.SubmittedKey(name) {
+				continue
+			}
+			if err := h.Keys.SetAside(name); err != nil {
+				h.Logger.LogAttrs(ctx, slog.LevelError, "a key is another instance's, and can't be set aside", slog.String("key", name),
+					slog.Any("error", err))
+				continue
+			}
+			replaced[name], again = true, true
+		}
+	}
+	return again
 }
 
 func submit(ctx context.Context, service nstancev1.AgentServiceClient, public map[string]string) error {

@@ -209,7 +209,7 @@ func TestHostileKeyRequests(t *testing.T) {
 func TestKeysAreHandedInUntilTheServerHasThem(t *testing.T) {
 	inWorld(t, func(w *world) {
 		server := w.up("10.0.0.1")
-		server.set(func() { server.refuseKeys = errors.New("not yet") })
+		server.set(func() { server.submit = func(map[string]string) error { return errors.New("not yet") } })
 		more := server.asks(key("web", ed))
 		p := w.start(w.config())
 		settle(time.Minute)
@@ -221,7 +221,7 @@ func TestKeysAreHandedInUntilTheServerHasThem(t *testing.T) {
 		if got := server.keys(); got[len(got)-1]["other"] == "" {
 			t.Error("a new request waits for the one before it")
 		}
-		server.set(func() { server.refuseKeys = nil })
+		server.set(func() { server.submit = nil })
 		settle(11 * time.Second)
 		n := len(server.keys())
 		settle(time.Minute)

@@ -1,8 +1,6 @@
 package agent_test
 
 import (
-	"encoding/base64"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,22 +13,6 @@ import (
 )
 
 const otherID = "knd01h455vb4pex5vsknk084sn03r"
-
-// nonceFor is a nonce of an instance.
-func nonceFor(id string) string {
-	claims := fmt.Sprintf(`{"kind":"agent","sub":%q,"cluster_id":%q,"shard":%q,"exp":4102444800}`, id, cluster, shard)
-	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
-}
-
-// found returns the one path below the identity directory that a pattern matches.
-func (w *world) found(pattern string) string {
-	w.t.Helper()
-	all := must(filepath.Glob(filepath.Join(w.dir, pattern)))(w.t)
-	if len(all) != 1 {
-		w.t.Fatalf("%s: %v", pattern, all)
-	}
-	return all[0]
-}
 
 // registered is a world in which an agent has registered, made a key and received a file.
 func registered(w *world, server *server) {
@@ -71,12 +53,7 @@ func TestImageOfARegisteredMachine(t *testing.T) {
 		c := w.config()
 		c.InstanceID = otherID
 		for range 2 { // the second start finds its own
-			p := w.start(c)
-			settle(time.Minute)
-			if s := w.status(); s.State != agent.StateConnected {
-				t.Errorf("status %+v", s)
-			}
-			p.end()
+			w.connects(c)
 		}
 		seen := server.seen().registrations
 		if len(seen) != 2 || seen[0].GetPublicKey() == seen[1].GetPublicKey() {
@@ -187,15 +164,10 @@ func TestSpentNonceAgain(t *testing.T) {
 		c := w.config()
 		ahead := 48 * time.Hour
 		c.Now = func() time.Time { return time.Now().Add(ahead) }
-		p = w.start(c)
-		settle(time.Minute)
-		if s := w.status(); s.State != agent.StateConnected {
-			t.Errorf("status %+v", s)
-		}
+		w.connects(c)
 		if w.file("nonce.jwt") != "" {
 			t.Error("a nonce of no use is still there")
 		}
-		p.end()
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -82,10 +81,7 @@ func keyInUse(field string) error {
 // set aside once the server refuses it, and the same nonce is spent with a new one.
 func TestKeyOfAnotherInstance(t *testing.T) {
 	inWorld(t, func(w *world) {
-		copied := string(must(pki.EncodePrivateKey(must(pki.GenerateKey(rand.Reader))(t)))(t))
-		if err := os.WriteFile(filepath.Join(w.dir, "identity.key"), []byte(copied), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		copied := w.putKey("identity.key")
 		server := w.up("10.0.0.1")
 		var taken string
 		server.set(func() {
@@ -98,12 +94,7 @@ func TestKeyOfAnotherInstance(t *testing.T) {
 			}
 		})
 		for range 2 { // the second start uses what the first has made
-			p := w.start(w.config())
-			settle(time.Minute)
-			if s := w.status(); s.State != agent.StateConnected {
-				t.Errorf("status %+v", s)
-			}
-			p.end()
+			w.connects(w.config())
 		}
 		seen := server.seen().registrations
 		if len(seen) != 2 || seen[0].GetPublicKey() == seen[1].GetPublicKey() || seen[0].GetNonce() != seen[1].GetNonce() {

@@ -25,6 +25,9 @@ type agent struct {
 	run         string // of this process (rpc.WithRun)
 	tracker     *tracker
 	trigger     trigger
+	// nextReplaced is that a key for a renewal was refused as another instance's, and is
+	// replaced. Of the goroutine that renews.
+	nextReplaced bool
 	// noticed is what the provider announced about the end of this machine; nil:
 	// nothing. It is never changed in place.
 	noticed atomic.Pointer[nstancev1.TerminationNotice]

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -35,8 +36,11 @@ type Instance struct {
 	CreatedAt       time.Time  `json:"created_at"`
 	RegisteredAt    *time.Time `json:"registered_at,omitempty"`
 	PublicKeySHA256 string     `json:"public_key_sha256,omitempty"`
-	Hostname        string     `json:"hostname,omitempty"`
-	IPs             []string   `json:"ips,omitempty"`
+	// OtherKeysSHA256 are the other public keys that the instance was given certificates
+	// for, renewed ones and those of its files. The newest is last; at most MaxOtherKeys.
+	OtherKeysSHA256 []string `json:"other_keys_sha256,omitempty"`
+	Hostname        string   `json:"hostname,omitempty"`
+	IPs             []string `json:"ips,omitempty"`
 
 	Provider ProviderRef `json:"provider"`
 	Hashes   Hashes      `json:"hashes"`
@@ -52,6 +56,23 @@ type Instance struct {
 type Overrides struct {
 	InstanceType string         `json:"instance_type,omitempty"`
 	Vars         map[string]any `json:"vars,omitempty"` // merged over the group's
+}
+
+// MaxOtherKeys bounds OtherKeysSHA256: an instance has at most 64 keys for its files
+// at one time, and leaves some behind.
+const MaxOtherKeys = 128
+
+// AddKeys notes public keys that the instance is given certificates for, of which the
+// oldest are forgotten if there are too many. It reports whether any was new.
+func (i *Instance) AddKeys(fingerprints ...string) (added bool) {
+	for _, f := range fingerprints {
+		if f != i.PublicKeySHA256 && !slices.Contains(i.OtherKeysSHA256, f) {
+			i.OtherKeysSHA256 = append(i.OtherKeysSHA256, f)
+			added = true
+		}
+	}
+	i.OtherKeysSHA256 = i.OtherKeysSHA256[max(0, len(i.OtherKeysSHA256)-MaxOtherKeys):]
+	return added
 }
 
 // MaxFailure is the length of the longest Failure.
@@ -106,6 +127,7 @@ func (i Instance) Clone() Instance {
 	i.DeletedAt = clone(i.DeletedAt)
 	i.Provider.CreateAttemptedAt = clone(i.Provider.CreateAttemptedAt)
 	i.IPs = append([]string(nil), i.IPs...)
+	i.OtherKeysSHA256 = append([]string(nil), i.OtherKeysSHA256...)
 	if i.Overrides != nil {
 		i.Overrides = &Overrides{InstanceType: i.Overrides.InstanceType, Vars: maps.Clone(i.Overrides.Vars)}
 	}

@@ -43,7 +43,7 @@ func TestGroupKey(t *testing.T) {
 func TestCloneSharesNothing(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	i := fleet.Instance{
-		ID: "x", RegisteredAt: new(at), DeletedAt: new(at), IPs: []string{"10.0.0.1"},
+		ID: "x", RegisteredAt: new(at), DeletedAt: new(at), IPs: []string{"10.0.0.1"}, OtherKeysSHA256: []string{"ab"},
 		Provider: fleet.ProviderRef{ID: "vm", CreateAttemptedAt: new(at)},
 		Drain:    &fleet.Drain{Reason: "r", AckedAt: new(at)},
 

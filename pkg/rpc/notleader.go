@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"errors"
+	"fmt"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -56,6 +57,9 @@ func Shared(err error) bool { return errorInfo(err).GetReason() == reasonShared 
 // KeyTaken reports whether err refuses public keys because another instance has them. Its
 // Violations name the fields that hold those keys.
 func KeyTaken(err error) bool { return errorInfo(err).GetReason() == reasonKeyInUse }
+
+// SubmittedKey is the field of a key that an agent submits, as errors name it.
+func SubmittedKey(name string) string { return fmt.Sprintf("public_keys[%q]", name) }
 
 // errorInfo finds this project's ErrorInfo in err; nil when there is none.
 func errorInfo(err error) *errdetails.ErrorInfo {

@@ -103,7 +103,7 @@ func (s *Server) agentServer(c rpc.ServerConfig, a *agents.Service) rpc.ServerCo
 
 func (s *Server) newRenewal() *renewal.Service {
 	return renewal.New(renewal.Config{
-		CA: s.trust.CA, Bundle: s.trust.bundle, Operator: s.knownOperator,
+		CA: s.trust.CA, Bundle: s.trust.bundle, Operator: s.knownOperator, AgentKey: s.renewalKey,
 		TTL: s.cfg.Times.ClientCertificate, Now: s.cfg.Now, Random: s.cfg.Random, Logger: s.cfg.Logger,
 	})
 }
@@ -116,6 +116,15 @@ func (s *Server) knownOperator(ctx context.Context, caller pki.Caller) error {
 		return err
 	}
 	return r.Read(ctx, caller)
+}
+
+// renewalKey makes the key of a renewal an agent's instance's.
+func (s *Server) renewalKey(ctx context.Context, caller pki.Caller, fingerprint string) error {
+	t := s.current.Load()
+	if t == nil {
+		return leader.ErrNoTerm()
+	}
+	return t.RenewalKey(ctx, caller, fingerprint)
 }
 
 // gate tells a service's callers where the leader is.

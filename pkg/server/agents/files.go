@@ -48,13 +48,27 @@ func (s *Service) SubmitPublicKeys(
 		return nil, errRemoved()
 	}
 	err = shard.Files().Submit(id, req.GetPublicKeys())
+	var inUse delivery.KeysInUse
 	switch {
+	case errors.As(err, &inUse):
+		return nil, keysInUse(inUse)
 	case errors.Is(err, delivery.ErrNoKeyStream):
 		return nil, rpc.Precondition.Errorf("%w", err)
 	case err != nil:
 		return nil, rpc.Invalid.Errorf("%w", err)
 	}
 	return &nstancev1.SubmitPublicKeysResponse{}, nil
+}
+
+// keysInUse refuses keys that other instances have, of which it says nothing.
+func keysInUse(names []string) error {
+	out := &rpc.ViolationsError{Message: "invalid request", Kind: rpc.KeyInUse}
+	for _, name := range names {
+		out.Violations = append(out.Violations, rpc.Violation{
+			Field: rpc.SubmittedKey(name), Description: "it is the key of another instance: make a new one, and submit that",
+		})
+	}
+	return out
 }
 
 // ReceiveFiles sends what the instance is to have and has not.

@@ -75,6 +75,8 @@ func delivering(t *testing.T) *shard {
 	w := wanted{static}
 	d, err := delivery.New(ctx, delivery.Config{
 		Shard: w, CA: ca, Secrets: w, Storage: mem.New(mem.Config{}),
+		Claim:  func(fleet.InstanceID, []string) []string { return nil },
+		Bind:   func(context.Context, fleet.InstanceID, []string) error { return nil },
 		Log:    func(context.Context, ledger.CertificateBatch) error { return nil },
 		Report: func(fleet.Problem) {}, Settled: func(fleet.GroupKey) {}, Now: time.Now, Random: rand.Reader,
 	})

@@ -43,6 +43,12 @@ type Config struct {
 	CA      *pki.CA
 	Secrets Secrets
 	Storage Storage
+	// Claim makes public keys, by fingerprint, an instance's, unless other living
+	// instances have some of them: it returns those, and claims none. It must not block.
+	Claim func(id fleet.InstanceID, fingerprints []string) (taken []string)
+	// Bind makes durable that an instance has keys, before certificates for them are
+	// sent. Keys that it is known to have are no write.
+	Bind func(ctx context.Context, id fleet.InstanceID, fingerprints []string) error
 	// Log makes durable what was issued, before it is sent.
 	Log func(context.Context, ledger.CertificateBatch) error
 	// Report is told of problems, of one group not more than once a minute unless
@@ -55,7 +61,7 @@ type Config struct {
 }
 
 func (c Config) check() error {
-	if c.Shard == nil || c.CA == nil || c.Secrets == nil || c.Storage == nil || c.Log == nil ||
+	if c.Shard == nil || c.CA == nil || c.Secrets == nil || c.Storage == nil || c.Claim == nil || c.Bind == nil || c.Log == nil ||
 		c.Report == nil || c.Settled == nil || c.Now == nil || c.Random == nil {
 		return errors.New("make a delivery: a field of its config is missing")
 	}

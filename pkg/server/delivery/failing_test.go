@@ -39,6 +39,10 @@ func TestFailingSources(t *testing.T) {
 			func(s *site) { s.put("files/net.json", strings.Repeat("1", 1<<20+1)) }, func(s *site) { s.put("files/net.json", "{}") },
 			"default/web FilesInvalid: file net.json: files/net.json has 1048577 bytes: at most",
 		},
+		"no record of the keys": {
+			func(s *site) { s.noBind = errDown }, func(s *site) { s.noBind = nil },
+			"default/web StorageError: file k.crt: it is down",
+		},
 		"no log": {
 			func(s *site) { s.noLog = errDown }, func(s *site) { s.noLog = nil },
 			"default/web StorageError: file k.crt: it is down",

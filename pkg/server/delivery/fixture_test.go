@@ -51,6 +51,9 @@ type site struct {
 	reads     int // of secrets
 	noSecrets error
 	noLog     error
+	noBind    error
+	owners    map[string]fleet.InstanceID // of claimed keys
+	bound     map[string]fleet.InstanceID // of recorded ones
 	problems  []fleet.Problem
 	settled   []fleet.GroupKey
 	number    int
@@ -80,6 +83,7 @@ func newSiteIn(t testing.TB, ctx context.Context, files string) *site { //nolint
 	s := &site{
 		t: t, ctx: ctx, inner: inner, lists: lists, store: objecttest.NewCounting(lists), ca: ca,
 		instances: map[fleet.InstanceID]fleet.Instance{}, secrets: map[string]string{"db": "password"},
+		owners: map[string]fleet.InstanceID{}, bound: map[string]fleet.InstanceID{},
 	}
 	s.put("files/net.json", `{"mtu": 1500}`)
 	s.define(files, "info")
@@ -88,7 +92,7 @@ func newSiteIn(t testing.TB, ctx context.Context, files string) *site { //nolint
 		t.Fatal(err)
 	}
 	s.d, err = delivery.New(ctx, delivery.Config{
-		Shard: s, CA: ca, Secrets: s, Storage: s.store,
+		Shard: s, CA: ca, Secrets: s, Storage: s.store, Claim: s.claim, Bind: s.bind,
 		Log: func(ctx context.Context, b ledger.CertificateBatch) error {
 			if err := locked(s, func() error { return s.noLog }); err != nil {
 				return err
@@ -103,6 +107,35 @@ func newSiteIn(t testing.TB, ctx context.Context, files string) *site { //nolint
 		t.Fatal(err)
 	}
 	return s
+}
+
+// claim gives each key to the first instance that comes with it.
+func (s *site) claim(id fleet.InstanceID, fingerprints []string) (taken []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range fingerprints {
+		if owner, ok := s.owners[f]; ok && owner != id {
+			taken = append(taken, f)
+		}
+	}
+	for _, f := range fingerprints {
+		if len(taken) == 0 {
+			s.owners[f] = id
+		}
+	}
+	return taken
+}
+
+// bind records keys.
+func (s *site) bind(_ context.Context, id fleet.InstanceID, fingerprints []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range fingerprints {
+		if s.noBind == nil {
+			s.bound[f] = id
+		}
+	}
+	return s.noBind
 }
 
 func locked[T any](s *site, f func() T) T {

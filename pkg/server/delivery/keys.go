@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"crypto/ecdsa"
 	"crypto/ed25519"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/nstance/nstance/pkg/files"
 	"github.com/nstance/nstance/pkg/fleet"
@@ -49,8 +51,8 @@ func keyRequests(g fleet.Group) []KeyRequest {
 
 // Submit takes the public keys of an instance, PEM by name: those that its key
 // stream asked for, or asked for before the last change, which are not needed any
-// more. All are taken or, with an error that says which is wrong, none. They last
-// as long as the key stream.
+// more. All are taken or, with an error that says which is wrong, none: KeysInUse if
+// other instances have some. They last as long as the key stream.
 func (d *Delivery) Submit(id fleet.InstanceID, texts map[string]string) error {
 	d.mu.Lock()
 	s := d.sessions[id]
@@ -64,6 +66,9 @@ func (d *Delivery) Submit(id fleet.InstanceID, texts map[string]string) error {
 	if err != nil {
 		return err
 	}
+	if err := d.claim(id, keys); err != nil {
+		return err
+	}
 	d.with(id, func(s *session) {
 		if s.keys == stream {
 			s.take(keys)
@@ -71,6 +76,37 @@ func (d *Delivery) Submit(id fleet.InstanceID, texts map[string]string) error {
 	})
 	return nil
 }
+
+// KeysInUse are the names of submitted keys that other instances have, sorted.
+type KeysInUse []string
+
+// Error implements error.
+func (e KeysInUse) Error() string {
+	return "keys of other instances: " + strings.Join(e, ", ")
+}
+
+// claim makes the keys the instance's, all or none.
+func (d *Delivery) claim(id fleet.InstanceID, keys map[string]pki.LeafKey) error {
+	names := slices.Sorted(maps.Keys(keys))
+	fingerprints := make([]string, len(names))
+	for n, name := range names {
+		fingerprints[n] = fingerprint(keys[name])
+	}
+	taken := d.cfg.Claim(id, fingerprints)
+	if len(taken) == 0 {
+		return nil
+	}
+	var inUse KeysInUse
+	for n, name := range names {
+		if slices.Contains(taken, fingerprints[n]) {
+			inUse = append(inUse, name)
+		}
+	}
+	return inUse
+}
+
+// fingerprint is a key's as records have it.
+func fingerprint(k pki.LeafKey) string { return hex.EncodeToString(k.SHA256[:]) }
 
 // parseKeys reads the keys that an agent sent.
 func parseKeys(texts map[string]string, asked, formerly []KeyRequest) (map[string]pki.LeafKey, error) {

@@ -2,6 +2,8 @@ package delivery
 
 import (
 	"crypto/sha256"
+	"maps"
+	"slices"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
@@ -37,7 +39,7 @@ func (d *Delivery) push(s *session, i fleet.Instance, g fleet.Group, v version, 
 	if err != nil {
 		return err
 	}
-	if err := d.log(batch); err != nil {
+	if err := d.log(o, batch); err != nil {
 		return err
 	}
 	d.send(s, o)
@@ -78,6 +80,15 @@ func (d *Delivery) order(s *session, v version, r *rendering) *order {
 	return o
 }
 
+// fingerprints are those of the keys that certificates are issued for, in the order of
+// the keys' names.
+func (o *order) fingerprints() (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(o.keys)) {
+		all = append(all, fingerprint(o.keys[name]))
+	}
+	return all
+}
+
 // fill makes the files to be sent, and issues the certificates among them, all in
 // one batch.
 func (d *Delivery) fill(o *order, i fleet.Instance) (ledger.CertificateBatch, error) {
@@ -107,9 +118,9 @@ func (d *Delivery) fill(o *order, i fleet.Instance) (ledger.CertificateBatch, er
 	return batch, nil
 }
 
-// log makes durable what was issued: a certificate that is in use and in no log
-// is what nobody can find when it has to be found.
-func (d *Delivery) log(batch ledger.CertificateBatch) error {
+// log makes durable what was issued and for which keys: a certificate that is in use
+// and in no log is what nobody can find when it has to be found.
+func (d *Delivery) log(o *order, batch ledger.CertificateBatch) error {
 	if len(batch.Certificates) == 0 {
 		return nil
 	}
@@ -118,7 +129,10 @@ func (d *Delivery) log(batch ledger.CertificateBatch) error {
 		return err
 	}
 	defer release()
-	if err := d.cfg.Log(d.ctx, batch); err != nil {
+	if err = d.cfg.Bind(d.ctx, batch.Instance, o.fingerprints()); err == nil {
+		err = d.cfg.Log(d.ctx, batch)
+	}
+	if err != nil {
 		return &fileError{name: batch.Certificates[0].Name, reason: ReasonStorage, err: err}
 	}
 	return nil

@@ -20,6 +20,10 @@ var _ delivery.Shard = desiredFiles{}
 func (t *Term) newDelivery() (*delivery.Delivery, error) {
 	return delivery.New(t.ctx, delivery.Config{
 		Shard: desiredFiles{t.groups, t.builder}, CA: t.cfg.CA, Secrets: t.cfg.Secrets, Storage: t.cfg.Store,
+		Claim: func(id fleet.InstanceID, keys []string) []string { return t.keys.claim(id, keys...) },
+		Bind: func(ctx context.Context, id fleet.InstanceID, keys []string) error {
+			return t.records.recordKeys(ctx, id, keys...)
+		},
 		Log: t.records.LogCertificates, Report: t.problems.report, Settled: t.problems.delivered, Now: t.cfg.Now, Random: t.cfg.Random,
 	})
 }

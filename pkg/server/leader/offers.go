@@ -108,7 +108,7 @@ type registrationShard struct {
 
 // ClaimKey implements registration.Shard.
 func (s registrationShard) ClaimKey(id fleet.InstanceID, fingerprint string) bool {
-	return s.keys.claim(id, fingerprint)
+	return len(s.keys.claim(id, fingerprint)) == 0
 }
 
 // Instance implements registration.Shard. A cache that lags must not turn away an

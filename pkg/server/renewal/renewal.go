@@ -7,16 +7,18 @@
 // own. That one is read once more here, so that a removal which another shard's
 // leader carried out holds for renewals at once.
 //
-// The records stay as they are. The key that a record is bound to is the one
-// that its nonce was spent with, and only that key may spend the nonce again;
-// were a renewal to put its key in the place of that one, a lost reply to the
-// registration could not be asked for again.
+// The key that a record is bound to stays the one that its nonce was spent with,
+// and only that key may spend the nonce again; were a renewal to put its key in the
+// place of that one, a lost reply to the registration could not be asked for again.
+// An instance's record lists the keys of its renewals beside that one, so that no
+// other instance can come to have them.
 package renewal
 
 import (
 	"context"
 	"crypto/ed25519"
 	"crypto/x509"
+	"errors"
 	"io"
 	"log/slog"
 	"time"
@@ -36,6 +38,9 @@ type Config struct {
 	// CertificateRevoked for one that has none or was removed, and one of kind
 	// Unavailable when that can't be told.
 	Operator func(ctx context.Context, caller pki.Caller) error
+	// AgentKey makes a public key, by fingerprint, that of an agent's instance, and that
+	// durable. The error is of kind KeyInUse if another living instance has the key.
+	AgentKey func(ctx context.Context, caller pki.Caller, fingerprint string) error
 	TTL      time.Duration // life of a client certificate
 	Now      func() time.Time
 	Random   io.Reader
@@ -68,10 +73,8 @@ func (s *Service) Renew(ctx context.Context, publicKey string) (*nstancev1.Ident
 		return nil, rpc.Exhausted.Errorf("renew the certificate of %s %s: asked too often: %d times in %s are allowed",
 			caller.Role, caller.ID, maxTimes, s.limit.window)
 	}
-	if caller.Role == pki.RoleOperator {
-		if err := s.cfg.Operator(ctx, caller); err != nil {
-			return nil, err
-		}
+	if err := s.accept(ctx, caller, key); err != nil {
+		return nil, err
 	}
 	cert, err := s.issue(caller, key, now)
 	if err != nil {
@@ -82,6 +85,21 @@ func (s *Service) Renew(ctx context.Context, publicKey string) (*nstancev1.Ident
 	return &nstancev1.Identity{
 		Certificate: string(pki.EncodeCertificate(cert)), CaChain: string(s.cfg.Bundle()), NotAfter: timestamppb.New(cert.NotAfter),
 	}, nil
+}
+
+// accept holds the caller against its record: an operator must have one, and an agent's
+// gets the key.
+func (s *Service) accept(ctx context.Context, caller pki.Caller, key ed25519.PublicKey) error {
+	if caller.Role == pki.RoleOperator {
+		return s.cfg.Operator(ctx, caller)
+	}
+	err := s.cfg.AgentKey(ctx, caller, pki.PublicKeySHA256(key))
+	if errors.Is(err, rpc.KeyInUse) {
+		return &rpc.ViolationsError{Message: "invalid request", Kind: rpc.KeyInUse, Violations: []rpc.Violation{{
+			Field: "public_key", Description: "it is the key of another instance: make a new one, and renew with that",
+		}}}
+	}
+	return err
 }
 
 // newKey reads the key and refuses the one that the caller has: a key that was

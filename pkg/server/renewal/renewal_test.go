@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ type shop struct {
 	*renewal.Service
 	now      time.Time
 	operator error
+	agentKey error
 }
 
 func newShop(t *testing.T) *shop {
@@ -37,6 +39,7 @@ func newShop(t *testing.T) *shop {
 	s.Service = renewal.New(renewal.Config{
 		CA: ca, Bundle: func() []byte { return []byte("bundle") }, TTL: ttl, Random: rand.Reader,
 		Operator: func(context.Context, pki.Caller) error { return s.operator },
+		AgentKey: func(context.Context, pki.Caller, string) error { return s.agentKey },
 		Now:      func() time.Time { return s.now }, Logger: slog.New(slog.DiscardHandler),
 	})
 	return s
@@ -122,6 +125,10 @@ func TestRefusals(t *testing.T) {
 		if _, err := s.renew(t, c); status.Code(rpc.Status(err)) != want {
 			t.Errorf("%s got %v, want %s", c.Role, err, want)
 		}
+	}
+	s.agentKey = rpc.KeyInUse
+	if _, err := s.renew(t, agentCaller(1)); !rpc.KeyTaken(rpc.Status(err)) || !strings.Contains(err.Error(), "public_key: it is the key of another") {
+		t.Errorf("with the key of another instance: %v", err)
 	}
 	if _, err := s.Renew(t.Context(), ""); status.Code(rpc.Status(err)) != codes.Unauthenticated {
 		t.Errorf("without a certificate: %v", err)
