@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -133,12 +134,14 @@ func TestNoncesAreSpentOnce(t *testing.T) {
 	}))
 }
 
-// forInstance spends the nonce of another instance than the suite asks for.
+// forInstance spends the nonce of another instance than the suite asks for, with keys of
+// that instance: no two may have one key.
 type forInstance struct {
 	spender
 	id fleet.InstanceID
 }
 
 func (f forInstance) spend(ctx context.Context, _ nonce.Claims, key string) error {
-	return f.spender.spend(ctx, claimsOf(f.id), key)
+	own := sha256.Sum256([]byte(string(f.id) + key))
+	return f.spender.spend(ctx, claimsOf(f.id), hex.EncodeToString(own[:]))
 }
