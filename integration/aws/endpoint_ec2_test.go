@@ -81,10 +81,13 @@ func openEndpoint(t *testing.T) *endpoint {
 	e.patience, e.eventual = timing()
 	e.session, err = awsclient.Config{HTTPClient: e.client}.Open(t.Context())
 	must(t, err)
+	at, err := e.session.URL(awsclient.EC2)
+	must(t, err)
 	e.ec2 = ec2.New(ec2.Options{
-		Region: e.session.Region, Credentials: e.session.Credentials, HTTPClient: e.client, BaseEndpoint: e.session.Endpoint(awsclient.EC2),
+		Region: e.session.Region, Credentials: e.session.Credentials, HTTPClient: e.client, BaseEndpoint: &at,
 	})
-	e.balancing = awscall.New(e.session, awsclient.LoadBalancing)
+	e.balancing, err = awscall.New(e.session, awsclient.LoadBalancing)
+	must(t, err)
 	e.instanceType = cmp.Or(os.Getenv("NSTANCE_TEST_AWS_INSTANCE_TYPE"), "t3.micro")
 	e.findSubnet(t)
 	e.makeSmall(t)

@@ -60,7 +60,8 @@ func (e *endpoint) keeps(t *testing.T, of keeper, skip skipped) {
 // forget deletes what was made.
 func (e *endpoint) forget(t *testing.T, of keeper, names []string) {
 	t.Helper()
-	client := awscall.New(e.session, of.service)
+	client, err := awscall.New(e.session, of.service)
+	must(t, err)
 	for _, name := range names {
 		in := map[string]any{"Name": name}
 		if of.service == awsclient.SecretsManager {

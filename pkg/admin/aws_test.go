@@ -21,7 +21,7 @@ func TestSecretsAtAWS(t *testing.T) {
 		secrets.ProviderSecretsManager: "nstance/example/login", secrets.ProviderParameterStore: "/nstance/example/login",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			calls := awsclienttest.Serve(t, awsfake.New(awsfake.Config{Region: "r"}), "r")
+			calls := awsclienttest.Serve(t, awsfake.New(awsfake.Config{Region: "eu-central-1"}), "eu-central-1")
 			bucket := t.TempDir()
 			store, err := dir.New(dir.Config{Root: bucket})
 			if err != nil {

@@ -77,6 +77,12 @@ func (cfg Config) Validate() error {
 	if cfg.LostAfter < 10*time.Second || cfg.LostAfter > time.Hour || cfg.LostAfter < 3*cfg.Every {
 		wrong("--lost-after: %s is not valid: want between 10s and 1h, and at least three times --every", cfg.LostAfter)
 	}
+	if cfg.AWS.Region != "" { // without it the machine is asked, later
+		at := awsclient.Session{Hosts: awsclient.Hosts{Region: cfg.AWS.Region}, Getenv: cfg.AWS.Getenv}
+		if _, err := at.URL(awsclient.AutoScaling); err != nil {
+			wrong("--region: %w", err)
+		}
+	}
 	return errors.Join(problems...)
 }
 
@@ -152,8 +158,8 @@ func (w *watch) open(ctx context.Context) error {
 			return err
 		}
 	}
-	w.call = awscall.New(session, awsclient.AutoScaling)
-	return nil
+	w.call, err = awscall.New(session, awsclient.AutoScaling)
+	return err
 }
 
 // step asks the server once, and acts if it is time to.

@@ -111,7 +111,7 @@ func newWorld(t *testing.T, lostAfter time.Duration) *world {
 // newMachine is a machine of a group for which nobody speaks yet.
 func newMachine(t *testing.T) *world {
 	t.Helper()
-	cfg := awsfake.Config{Region: "r", Policies: awsclienttest.Rights(t, "r", nil, iam.SectionWatchdog)}
+	cfg := awsfake.Config{Region: "eu-central-1", Policies: awsclienttest.Rights(t, "eu-central-1", nil, iam.SectionWatchdog)}
 	w := &world{Cloud: awsfake.New(cfg), host: &host{}, log: &bytes.Buffer{}}
 	w.id = w.Plant("subnet-0000000a", nil, false)
 	w.Scaling.Tag("g", map[string]string{"nstance:managed": "true", "nstance:cluster-id": awsclienttest.Cluster})
@@ -126,7 +126,7 @@ func (w *world) start(t *testing.T, lostAfter time.Duration, state string, chang
 	t.Helper()
 	cfg := asg.Config{
 		Group: "g", Hook: "launch", InstanceID: w.id, HealthURL: asg.DefaultHealthURL, Every: asg.DefaultEvery, LostAfter: lostAfter,
-		StateFile: state, AWS: awsclienttest.Serve(t, w.Cloud, "r"), HTTP: w.host, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+		StateFile: state, AWS: awsclienttest.Serve(t, w.Cloud, "eu-central-1"), HTTP: w.host, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 	}
 	for _, apply := range change {
 		apply(&cfg)
@@ -366,11 +366,12 @@ func TestValidate(t *testing.T) {
 	}
 	for says, change := range map[string]func(*asg.Config){
 		"--asg: is empty": func(c *asg.Config) { c.Group = "" },
-		`--instance-id: "x" is not valid: want the id`: func(c *asg.Config) { c.InstanceID = "x" },
-		`--health-url: "here" is not valid: want a`:    func(c *asg.Config) { c.HealthURL = "here" },
-		"--every: 0s is not valid: want between":       func(c *asg.Config) { c.Every = 0 },
-		"--lost-after: 1s is not valid: want":          func(c *asg.Config) { c.LostAfter = time.Second },
-		"--lost-after: 1m0s is not valid":              func(c *asg.Config) { c.Every, c.LostAfter = 30*time.Second, time.Minute },
+		`--instance-id: "x" is not valid: want the id`:      func(c *asg.Config) { c.InstanceID = "x" },
+		`--health-url: "here" is not valid: want a`:         func(c *asg.Config) { c.HealthURL = "here" },
+		"--every: 0s is not valid: want between":            func(c *asg.Config) { c.Every = 0 },
+		"--lost-after: 1s is not valid: want":               func(c *asg.Config) { c.LostAfter = time.Second },
+		"--lost-after: 1m0s is not valid":                   func(c *asg.Config) { c.Every, c.LostAfter = 30*time.Second, time.Minute },
+		`--region: region "moon-base-1" is of no partition`: func(c *asg.Config) { c.AWS.Region = "moon-base-1" },
 	} {
 		bad := good
 		change(&bad)

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
@@ -31,37 +30,19 @@ const maxReply = 8 << 20
 // Client calls one service of one region. It is safe for concurrent use.
 type Client struct {
 	session awsclient.Session
-	service string // what signatures are for, and what its host begins with
+	service string // what signatures are for
 	url     string
 	signer  *v4.Signer
 }
 
-// New returns a client of a service, which is one of those that awsclient names but EC2.
-// It sends nothing.
-func New(s awsclient.Session, of awsclient.Service) *Client {
-	service := map[awsclient.Service]string{
-		awsclient.LoadBalancing: "elasticloadbalancing", awsclient.AutoScaling: "autoscaling",
-		awsclient.SecretsManager: "secretsmanager", awsclient.ParameterStore: "ssm",
-	}[of]
-	url := "https://" + service + "." + s.Region + "." + domain(s)
-	if other := s.Endpoint(of); other != nil {
-		url = strings.TrimSuffix(*other, "/")
+// New returns a client of a service. It sends nothing. An error says that it is not known
+// where the service is.
+func New(s awsclient.Session, of awsclient.Service) (*Client, error) {
+	url, err := s.URL(of)
+	if err != nil {
+		return nil, err
 	}
-	return &Client{session: s, service: service, url: url + "/", signer: v4.NewSigner()}
-}
-
-// domain is where a region's services are. A region of no partition that is known wants
-// endpoints.
-func domain(s awsclient.Session) string {
-	p, ok := awsclient.PartitionOf(s.Region)
-	switch {
-	case !ok:
-		return "amazonaws.com"
-	case s.DualStack:
-		return p.DualStack
-	default:
-		return p.Suffix
-	}
+	return &Client{session: s, service: of.Name(), url: url + "/", signer: v4.NewSigner()}, nil
 }
 
 // Attempts says how often a call may be made. Each attempt ends 10 s after

@@ -54,11 +54,21 @@ func (k keys) Retrieve(context.Context) (sdk.Credentials, error) {
 }
 
 func client(s *service) *awscall.Client {
-	return in("eu-central-1", keys{}, s)
+	return in(region, keys{}, s)
 }
 
-func in(region string, k keys, s *service) *awscall.Client {
-	return awscall.New(awsclient.Session{Region: region, Credentials: k, HTTPClient: s}, awsclient.ParameterStore)
+const region = "eu-central-1"
+
+func in(region string, k sdk.CredentialsProvider, s awsclient.HTTPClient) *awscall.Client {
+	c, err := awscall.New(session(region, k, s), awsclient.ParameterStore)
+	if err != nil {
+		panic(err) // the region is one
+	}
+	return c
+}
+
+func session(region string, k sdk.CredentialsProvider, s awsclient.HTTPClient) awsclient.Session {
+	return awsclient.Session{Hosts: awsclient.Hosts{Region: region}, Credentials: k, HTTPClient: s}
 }
 
 func call(s *service, how awscall.Attempts) (out map[string]any, err error) {
@@ -111,6 +121,16 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestNoPlace: a region of no known partition is never looked for in another one's hosts.
+func TestNoPlace(t *testing.T) {
+	_, err := awscall.New(session("moon-base-1", keys{}, &service{}), awsclient.AutoScaling)
+	for _, says := range []string{`region "moon-base-1"`, "eu-central-1", "AWS_ENDPOINT_URL_AUTO_SCALING"} {
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want an error that says %s", err, says)
+		}
+	}
+}
+
 func TestEndpoints(t *testing.T) {
 	t.Setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1/")
 	t.Setenv("AWS_ENDPOINT_URL_SECRETS_MANAGER", "http://127.0.0.1:2")
@@ -118,7 +138,10 @@ func TestEndpoints(t *testing.T) {
 		awsclient.AutoScaling: "http://127.0.0.1:1/", awsclient.SecretsManager: "http://127.0.0.1:2/",
 	} {
 		s := &service{replies: []reply{{200, `{}`}}}
-		c := awscall.New(awsclient.Session{Region: "r", Credentials: keys{}, HTTPClient: s}, of)
+		c, err := awscall.New(session("r", keys{}, s), of)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := c.JSON(t.Context(), "X", "X", nil, &struct{}{}, awscall.Attempts{}); err != nil || s.asked[0].URL.String() != want {
 			t.Errorf("%s: %v, %v", of, s.asked, err)
 		}
@@ -169,14 +192,18 @@ func TestNoReply(t *testing.T) {
 		{late: 1, once: true, took: 10 * time.Second, fails: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			cloud := awsfake.New(awsfake.Config{Region: "r"})
+			cloud := awsfake.New(awsfake.Config{Region: region})
 			cloud.Parameters.Put("/a", "b")
 			cloud.FailNext("GetParameter", c.late, awsfake.Fault{Delay: time.Hour})
-			session, err := awsclienttest.Serve(t, cloud, "r").Open(t.Context())
+			session, err := awsclienttest.Serve(t, cloud, region).Open(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			client, began, in := awscall.New(session, awsclient.ParameterStore), time.Now(), map[string]any{"Name": "/a", "WithDecryption": true}
+			client, err := awscall.New(session, awsclient.ParameterStore)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began, in := time.Now(), map[string]any{"Name": "/a", "WithDecryption": true}
 			err = client.JSON(t.Context(), "AmazonSSM", "GetParameter", in, &struct{}{}, awscall.Attempts{Once: c.once})
 			if (err != nil) != c.fails || awscall.Refused(err) || time.Since(began) != c.took {
 				t.Errorf("%+v: %v after %s", c, err, time.Since(began))
@@ -197,7 +224,7 @@ func (e endless) Do(r *http.Request) (*http.Response, error) {
 // TestHalfAReply: a reply that stops in the middle is given up as well.
 func TestHalfAReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := awscall.New(awsclient.Session{Region: "r", Credentials: keys{}, HTTPClient: endless{}}, awsclient.ParameterStore)
+		c := in(region, keys{}, endless{})
 		began := time.Now()
 		err := c.JSON(t.Context(), "AmazonSSM", "X", nil, &struct{}{}, awscall.Attempts{Once: true})
 		if !errors.Is(err, context.DeadlineExceeded) || awscall.Refused(err) || time.Since(began) != 10*time.Second {
@@ -229,7 +256,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	s, none := &service{replies: []reply{{200, "{}"}}}, errors.New("no role")
-	c := in("r", keys{none}, s)
+	c := in(region, keys{none}, s)
 	err := c.JSON(t.Context(), "AmazonSSM", "X", nil, &struct{}{}, awscall.Attempts{})
 	if !errors.Is(err, none) || !awscall.Refused(err) || len(s.asked) != 0 {
 		t.Errorf("without credentials: %v, %d calls", err, len(s.asked))

@@ -26,7 +26,7 @@ func TestExpired(t *testing.T) {
 					return awsclient.Keys{AccessKeyID: fmt.Sprint("K", n), SecretAccessKey: "secret"}, nil
 				})
 				s := &service{replies: []reply{{400, `{"__type":"` + code + `"}`}, {200, "{}"}}}
-				c := awscall.New(awsclient.Session{Region: "r", Credentials: keys, HTTPClient: s}, awsclient.ParameterStore)
+				c := in(region, keys, s)
 				call := func() error { return c.JSON(t.Context(), "X", "X", nil, &struct{}{}, awscall.Attempts{Once: once}) }
 				if err := call(); once != awsclient.Expired(err) || once != (err != nil) {
 					t.Errorf("%s, once is %t: %v", code, once, err)
@@ -56,7 +56,7 @@ func (silent) Retrieve(ctx context.Context) (awsclient.Keys, error) {
 func TestNoKeysCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{replies: []reply{{200, "{}"}}}
-		c := awscall.New(awsclient.Session{Region: "r", Credentials: silent{}, HTTPClient: s}, awsclient.ParameterStore)
+		c := in(region, silent{}, s)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		began := time.Now()
@@ -91,16 +91,19 @@ func TestRole(t *testing.T) {
 	}
 	for name, fault := range map[string]awsfake.Fault{"503": {Status: 503}, "hangs": {Delay: time.Hour}} {
 		synctest.Test(t, func(t *testing.T) {
-			cloud := awsfake.New(awsfake.Config{Region: "r", Role: "server", RoleLife: time.Hour})
+			cloud := awsfake.New(awsfake.Config{Region: region, Role: "server", RoleLife: time.Hour})
 			cloud.Parameters.Put("/a", "b")
-			cfg := awsclienttest.Serve(t, cloud, "r")
+			cfg := awsclienttest.Serve(t, cloud, region)
 			cfg.Credentials = nil
-			cfg.Local = awsclienttest.Serve(t, cloud.Metadata(cloud.Plant("subnet-0000000a", nil, false)), "r").HTTPClient
+			cfg.Local = awsclienttest.Serve(t, cloud.Metadata(cloud.Plant("subnet-0000000a", nil, false)), region).HTTPClient
 			session, err := cfg.Open(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			client := awscall.New(session, awsclient.ParameterStore)
+			client, err := awscall.New(session, awsclient.ParameterStore)
+			if err != nil {
+				t.Fatal(err)
+			}
 			call := func() error {
 				in := map[string]any{"Name": "/a", "WithDecryption": true}
 				return client.JSON(t.Context(), "AmazonSSM", "GetParameter", in, &struct{}{}, awscall.Attempts{})

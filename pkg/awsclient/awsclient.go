@@ -4,26 +4,14 @@
 package awsclient
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
-)
-
-// Service is what the variable that says another URL for one service ends with, as
-// AWS's own tools name it: AWS_ENDPOINT_URL_EC2.
-type Service string
-
-// The services that are called.
-const (
-	EC2              Service = "EC2"
-	LoadBalancing    Service = "ELASTIC_LOAD_BALANCING_V2"
-	AutoScaling      Service = "AUTO_SCALING"
-	SecretsManager   Service = "SECRETS_MANAGER"
-	ParameterStore   Service = "SSM"
-	endpointVariable         = "AWS_ENDPOINT_URL"
 )
 
 // Config says what differs from what the environment and the machine say.
@@ -40,44 +28,62 @@ type Config struct {
 	// Local asks what is on this machine: the metadata service, and what has the
 	// credentials of a container; nil: the SDK's own.
 	Local *http.Client
+
+	// Getenv has the region, the URLs of services and which of their hosts are called; nil:
+	// os.Getenv. Where keys are is always said by the environment itself.
+	Getenv func(string) string
 }
 
 // Session is what the clients of all services have in common. It is safe for concurrent
 // use.
 type Session struct {
-	Region      string
+	Hosts
 	Credentials sdk.CredentialsProvider
 	HTTPClient  HTTPClient
-	DualStack   bool // hosts that have addresses of IPv6 too
+	Getenv      func(string) string // nil: os.Getenv
+	from        string              // what says the region; empty: it is not known
 }
 
 // Open finds out the region, and where credentials come from. It asks the machine for
 // the region if nothing else says it, and calls no service.
 func (c Config) Open(ctx context.Context) (Session, error) {
-	region, err := c.region(ctx)
-	if err != nil {
+	s := Session{HTTPClient: newTransport(c.HTTPClient), Getenv: c.Getenv}
+	var err error
+	if s.Region, s.from, err = c.region(ctx); err != nil {
 		return Session{}, err
 	}
-	keys, err := c.credentials()
-	if err != nil {
+	if s.Credentials, err = c.credentials(); err != nil {
 		return Session{}, err
 	}
-	dual, _, err := DualStack(os.Getenv)
-	if err != nil {
+	if s.DualStack, _, err = DualStack(lookup(c.Getenv)); err != nil {
 		return Session{}, err
 	}
-	return Session{Region: region, Credentials: keys, HTTPClient: newTransport(c.HTTPClient), DualStack: dual}, nil
+	if s.FIPS, err = FIPS(lookup(c.Getenv)); err != nil {
+		return Session{}, err
+	}
+	return s, nil
 }
 
-// Endpoint returns the URL of a service that the environment names, nil if it is the
-// region's own.
-func (s Session) Endpoint(of Service) *string {
-	for _, variable := range []string{endpointVariable + "_" + string(of), endpointVariable} {
-		if url := os.Getenv(variable); url != "" {
-			return &url
+func lookup(getenv func(string) string) func(string) string {
+	if getenv == nil {
+		return os.Getenv
+	}
+	return getenv
+}
+
+// URL returns where a service is, without a slash at the end: as the environment says,
+// whatever the region is, or else where the region has it.
+func (s Session) URL(of Service) (string, error) {
+	for _, variable := range []string{of.variable(), endpointVariable} {
+		if url := lookup(s.Getenv)(variable); url != "" {
+			return strings.TrimSuffix(url, "/"), nil
 		}
 	}
-	return nil
+	url, err := s.Hosts.URL(of)
+	if err != nil {
+		return "", fmt.Errorf("%s %w", cmp.Or(s.from, "region"), err)
+	}
+	return url, nil
 }
 
 // Forget has credentials be asked for anew that a service says have expired, if id is
@@ -88,15 +94,19 @@ func (s Session) Forget(id string) {
 	}
 }
 
-func (c Config) region(ctx context.Context) (string, error) {
-	for _, region := range []string{c.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")} {
-		if region != "" {
-			return region, nil
+// region returns the region, and what says it.
+func (c Config) region(ctx context.Context) (region, from string, err error) {
+	if c.Region != "" {
+		return c.Region, "region", nil
+	}
+	for _, variable := range []string{"AWS_REGION", "AWS_DEFAULT_REGION"} {
+		if region := lookup(c.Getenv)(variable); region != "" {
+			return region, variable, nil
 		}
 	}
 	here, err := c.metadata().GetRegion(ctx, nil)
 	if err != nil {
-		return "", fmt.Errorf("find out the region: AWS_REGION is not set, and the machine does not tell it: %w", err)
+		return "", "", fmt.Errorf("find out the region: AWS_REGION is not set, and the machine does not tell it: %w", err)
 	}
-	return here.Region, nil
+	return here.Region, "the machine's region", nil
 }

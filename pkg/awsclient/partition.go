@@ -1,10 +1,6 @@
 package awsclient
 
-import (
-	"fmt"
-	"regexp"
-	"strconv"
-)
+import "regexp"
 
 // Partition is a part of AWS with names of its own.
 type Partition struct {
@@ -37,21 +33,4 @@ func PartitionOf(region string) (p Partition, ok bool) {
 		}
 	}
 	return Partition{}, false
-}
-
-// dualStackVariable is how AWS's own tools name it.
-const dualStackVariable = "AWS_USE_DUALSTACK_ENDPOINT"
-
-// DualStack reports whether services are called by hosts that have addresses of IPv6 too. set
-// is whether the environment says so either way.
-func DualStack(getenv func(string) string) (on, set bool, err error) {
-	text := getenv(dualStackVariable)
-	if text == "" {
-		return false, false, nil
-	}
-	on, err = strconv.ParseBool(text)
-	if err != nil {
-		return false, false, fmt.Errorf("%s is %.80q: want true or false", dualStackVariable, text)
-	}
-	return on, true, nil
 }

@@ -17,18 +17,3 @@ func TestPartitionOf(t *testing.T) {
 		}
 	}
 }
-
-func TestDualStack(t *testing.T) {
-	t.Setenv("AWS_REGION", "eu-central-1")
-	t.Setenv("AWS_ACCESS_KEY_ID", "id")
-	for value, want := range map[string]bool{"": false, "true": true, "false": false} {
-		t.Setenv("AWS_USE_DUALSTACK_ENDPOINT", value)
-		if s, err := (awsclient.Config{}).Open(t.Context()); err != nil || s.DualStack != want {
-			t.Errorf("%q: %v, %v", value, s.DualStack, err)
-		}
-	}
-	t.Setenv("AWS_USE_DUALSTACK_ENDPOINT", "maybe")
-	if _, err := (awsclient.Config{}).Open(t.Context()); err == nil {
-		t.Error("maybe is taken")
-	}
-}

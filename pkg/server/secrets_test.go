@@ -24,8 +24,8 @@ func secretsAre(text string) func(*site) {
 func TestSecretsAtAWS(t *testing.T) {
 	for _, provider := range []string{secrets.ProviderSecretsManager, secrets.ProviderParameterStore} {
 		t.Run(provider, simulation(func(t *testing.T) {
-			cloud := awsfake.New(awsfake.Config{Region: "r"})
-			calls := awsclienttest.Serve(t, cloud, "r")
+			cloud := awsfake.New(awsfake.Config{Region: "eu-central-1"})
+			calls := awsclienttest.Serve(t, cloud, "eu-central-1")
 			s := newSite(t, secretsAre(`{ "provider": "`+provider+`" }`))
 			at := func(cfg *server.Config) { cfg.AWS = calls }
 			first := s.start(at)
@@ -49,9 +49,9 @@ func TestSecretsAtAWS(t *testing.T) {
 // config names.
 func TestSecretsElsewhere(t *testing.T) {
 	simulated(t, func(t *testing.T) {
-		cloud := awsfake.New(awsfake.Config{Region: "r"})
+		cloud := awsfake.New(awsfake.Config{Region: "eu-central-1"})
 		calls := awsclienttest.Serve(t, cloud, "elsewhere")
-		s := newSite(t, secretsAre(`{ "provider": "aws-secrets-manager", "region": "r" }`))
+		s := newSite(t, secretsAre(`{ "provider": "aws-secrets-manager", "region": "eu-central-1" }`))
 		p := s.start(func(cfg *server.Config) { cfg.AWS = calls })
 		p.awaitLeading()
 		if n := len(cloud.Calls("CreateSecret")); n != 2 {
@@ -64,7 +64,7 @@ func TestSecretsElsewhere(t *testing.T) {
 // TestKeyAtAWS: what is sealed in the bucket opens with a key that is at AWS.
 func TestKeyAtAWS(t *testing.T) {
 	simulated(t, func(t *testing.T) {
-		cloud := awsfake.New(awsfake.Config{Region: "r"})
+		cloud := awsfake.New(awsfake.Config{Region: "eu-central-1"})
 		arn := cloud.Secrets.Put("nstance/key", encryptionKey)
 		calls := awsclienttest.Serve(t, cloud, "elsewhere") // the ARN says where
 		s := newSite(t, secretsAre(`{ "encryption_key": { "provider": "aws-secrets-manager", "source": "`+arn+`" } }`))

@@ -56,6 +56,8 @@ type Config struct {
 	// asks for those that have both, where that is not the default: in the partitions
 	// other than those of amazonaws.com.
 	SingleStack, DualStack bool
+	// FIPS has AWS be called by hosts whose cryptography is validated by FIPS 140.
+	FIPS bool
 
 	// Credentials. Both keys empty means the shared credentials file, then what the rest
 	// of AWS is called with: container, or instance role; or, before the latter, a web
@@ -88,8 +90,9 @@ type Config struct {
 // FromEnv fills a Config from the variables that AWS's own tools read: AWS_REGION
 // or AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL,
 // AWS_S3_USE_PATH_STYLE (a boolean), AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-// AWS_SESSION_TOKEN, AWS_EC2_METADATA_SERVICE_ENDPOINT and AWS_ENDPOINT_URL_STS; and
-// NSTANCE_S3_SSE, for which those have none. getenv is os.Getenv outside of tests.
+// AWS_SESSION_TOKEN, AWS_EC2_METADATA_SERVICE_ENDPOINT, AWS_ENDPOINT_URL_STS,
+// AWS_USE_DUALSTACK_ENDPOINT and AWS_USE_FIPS_ENDPOINT (booleans); and NSTANCE_S3_SSE, for
+// which those have none. getenv is os.Getenv outside of tests.
 func FromEnv(bucket string, getenv func(string) string) (Config, error) {
 	first := func(names ...string) string {
 		for _, name := range names {
@@ -122,6 +125,9 @@ func FromEnv(bucket string, getenv func(string) string) (Config, error) {
 		return Config{}, fmt.Errorf("read S3 settings: %w", err)
 	}
 	cfg.DualStack, cfg.SingleStack = dual, set && !dual
+	if cfg.FIPS, err = awsclient.FIPS(getenv); err != nil {
+		return Config{}, fmt.Errorf("read S3 settings: %w", err)
+	}
 	return cfg, nil
 }
 
@@ -141,9 +147,8 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("path style is false (AWS_S3_USE_PATH_STYLE), and the endpoint %q is an address: "+
 			"a bucket can be put before a name only", u.Host))
 	}
-	if _, ok := awsclient.PartitionOf(c.Region); c.Endpoint == "" && c.Region != "" && !ok {
-		errs = append(errs, fmt.Errorf("region %.80q (AWS_REGION) is none of a partition of AWS that is known: "+
-			"want one such as eu-central-1, or set its endpoint (AWS_ENDPOINT_URL_S3)", c.Region))
+	if err := c.checkRegion(); err != nil {
+		errs = append(errs, err)
 	}
 	if (c.AccessKeyID == "") != (c.SecretAccessKey == "") {
 		errs = append(errs, errors.New("of access key id (AWS_ACCESS_KEY_ID) and secret access key (AWS_SECRET_ACCESS_KEY) "+
@@ -156,6 +161,21 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("request timeout is %v, must not be negative", c.RequestTimeout))
 	}
 	return errors.Join(errs...)
+}
+
+// checkRegion reports why AWS has no hosts of S3 in the region, if they are to be called.
+func (c Config) checkRegion() error {
+	if c.Endpoint != "" || c.Region == "" {
+		return nil
+	}
+	switch p, ok := awsclient.PartitionOf(c.Region); {
+	case !ok:
+		return fmt.Errorf("region %.80q (AWS_REGION) is none of a partition of AWS that is known: "+
+			"want one such as eu-central-1, or set its endpoint (AWS_ENDPOINT_URL_S3)", c.Region)
+	case c.FIPS && p.ID == "aws-cn":
+		return fmt.Errorf("FIPS is asked for (AWS_USE_FIPS_ENDPOINT), and S3 has no such hosts in the region %q: want false there", c.Region)
+	}
+	return nil
 }
 
 // parseEndpoint accepts what Config.Endpoint says, and nothing else.
@@ -213,10 +233,14 @@ func (c Config) options() (string, *minio.Options, error) {
 // with addresses of IPv6 for long, and they are the default.
 func (c Config) awsHost() string {
 	p, _ := awsclient.PartitionOf(c.Region)
-	if c.DualStack || !c.SingleStack && strings.HasPrefix(p.Suffix, "amazonaws.com") {
-		return "s3.dualstack." + c.Region + "." + p.Suffix
+	name := "s3."
+	if c.FIPS {
+		name = "s3-fips."
 	}
-	return "s3." + c.Region + "." + p.Suffix
+	if c.DualStack || !c.SingleStack && strings.HasPrefix(p.Suffix, "amazonaws.com") {
+		name += "dualstack."
+	}
+	return name + c.Region + "." + p.Suffix
 }
 
 // pin has the client call host: it has a list of regions of its own, and sends requests for one

@@ -53,6 +53,8 @@ func TestValidate(t *testing.T) {
 		"sovereign cloud":  {func(c *s3.Config) { c.Region = "eusc-de-east-1" }, ""},
 		"no such region":   {func(c *s3.Config) { c.Region = "moon-base-1" }, `region "moon-base-1"`},
 		"and an endpoint":  {func(c *s3.Config) { c.Region, c.Endpoint = "moon-base-1", "https://s3.moon" }, ""},
+		"FIPS":             {func(c *s3.Config) { c.FIPS, c.Region = true, "us-gov-west-1" }, ""},
+		"FIPS in China":    {func(c *s3.Config) { c.FIPS, c.Region = true, "cn-north-1" }, "AWS_USE_FIPS_ENDPOINT"},
 		"host of numbers":  {func(c *s3.Config) { c.HostStyle, c.Endpoint = true, "http://127.0.0.1:9000" }, "is an address"},
 		"no scheme":        {func(c *s3.Config) { c.Endpoint = "localhost:9000" }, "like https://"},
 		"ftp":              {func(c *s3.Config) { c.Endpoint = "ftp://x" }, "like https://"},

@@ -1,19 +1,19 @@
 package s3_test
 
 import (
-	"errors"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/nstance/nstance/pkg/object/s3"
 )
 
-// target notes where a request would go.
+// target notes where a request goes, and refuses it for good.
 type target struct{ url string }
 
 func (h *target) RoundTrip(r *http.Request) (*http.Response, error) {
 	h.url = r.URL.String()
-	return nil, errors.New("no network here")
+	return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
 
 // TestHosts: where requests go by region, endpoint and environment. A region that the client
@@ -37,6 +37,22 @@ func TestHosts(t *testing.T) {
 			"https://b-1.s3.dualstack.eusc-de-east-1.amazonaws.eu/k",
 		},
 		"China": {env{"AWS_REGION": "cn-north-1"}, "b-1", "https://b-1.s3.dualstack.cn-north-1.amazonaws.com.cn/k"},
+		"FIPS": {
+			env{"AWS_REGION": "us-east-1", "AWS_USE_FIPS_ENDPOINT": "true"}, "b-1", "https://b-1.s3-fips.dualstack.us-east-1.amazonaws.com/k",
+		},
+		"FIPS, single stack": {
+			env{"AWS_REGION": "us-gov-west-1", "AWS_USE_FIPS_ENDPOINT": "true", "AWS_USE_DUALSTACK_ENDPOINT": "false"}, "b-1",
+			"https://b-1.s3-fips.us-gov-west-1.amazonaws.com/k",
+		},
+		"FIPS, dots": {
+			env{"AWS_REGION": "us-east-1", "AWS_USE_FIPS_ENDPOINT": "true"}, "b.c.d",
+			"https://s3-fips.dualstack.us-east-1.amazonaws.com/b.c.d/k",
+		},
+		"FIPS, elsewhere": {
+			env{"AWS_REGION": "eusc-de-east-1", "AWS_USE_FIPS_ENDPOINT": "true"}, "b-1", "https://b-1.s3-fips.eusc-de-east-1.amazonaws.eu/k",
+		},
+		"a secret region": {env{"AWS_REGION": "us-iso-east-1"}, "b-1", "https://b-1.s3.us-iso-east-1.c2s.ic.gov/k"},
+		"GovCloud":        {env{"AWS_REGION": "us-gov-west-1"}, "b-1", "https://b-1.s3.dualstack.us-gov-west-1.amazonaws.com/k"},
 		"path style": {
 			env{"AWS_REGION": "eu-central-1", "AWS_S3_USE_PATH_STYLE": "true"}, "b-1",
 			"https://s3.dualstack.eu-central-1.amazonaws.com/b-1/k",
@@ -63,9 +79,18 @@ func TestHosts(t *testing.T) {
 		if _, err := store.Get(t.Context(), "k"); err == nil || seen.url != c.want {
 			t.Errorf("%s: %q, %v; want %q", name, seen.url, err, c.want)
 		}
+		// A listing has a client of its own.
+		seen.url = ""
+		_, err = store.List(t.Context(), "k", "")
+		at, _, _ := strings.Cut(seen.url, "?")
+		if err == nil || strings.TrimSuffix(at, "/") != strings.TrimSuffix(strings.TrimSuffix(c.want, "k"), "/") {
+			t.Errorf("%s: lists at %q, %v; want as %q", name, at, err, c.want)
+		}
 	}
-	odd := map[string]string{"AWS_USE_DUALSTACK_ENDPOINT": "maybe"}
-	if _, err := s3.FromEnv("b", func(name string) string { return odd[name] }); err == nil {
-		t.Error("AWS_USE_DUALSTACK_ENDPOINT=maybe is taken")
+	for _, variable := range []string{"AWS_USE_DUALSTACK_ENDPOINT", "AWS_USE_FIPS_ENDPOINT"} {
+		if _, err := s3.FromEnv("b", func(name string) string { return map[string]string{variable: "maybe"}[name] }); err == nil ||
+			!strings.Contains(err.Error(), variable+` is "maybe"`) {
+			t.Errorf("%s=maybe: %v", variable, err)
+		}
 	}
 }

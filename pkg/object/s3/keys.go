@@ -29,7 +29,11 @@ func (c Config) keys() (*awsclient.Keeper, error) {
 	}
 	s := &sources{client: &http.Client{Timeout: identityTime}}
 	if awsclient.WebIdentity() {
-		s.other = s.ask(&credentials.IAM{Client: s.client, Endpoint: c.TokenService, Region: c.Region})
+		at, err := c.tokenService()
+		if err != nil {
+			return nil, err
+		}
+		s.other = s.ask(&credentials.IAM{Client: s.client, Endpoint: at, Region: c.Region})
 	} else {
 		other, err := awsclient.Config{Metadata: c.Metadata, Local: c.Local}.Ask()
 		if err != nil {
@@ -38,6 +42,22 @@ func (c Config) keys() (*awsclient.Keeper, error) {
 		s.other = other
 	}
 	return awsclient.Keep(s.find), nil
+}
+
+// tokenService returns the URL of what takes web identities. The client knows the suffixes of
+// two partitions only.
+func (c Config) tokenService() (string, error) {
+	switch {
+	case c.TokenService != "":
+		return c.TokenService, nil
+	case c.Region == "" && !c.FIPS:
+		return credentials.DefaultSTSRoleEndpoint, nil
+	}
+	url, err := awsclient.Hosts{Region: c.Region, DualStack: c.DualStack, FIPS: c.FIPS}.URL(awsclient.TokenService)
+	if err != nil {
+		return "", fmt.Errorf("find the service for web identities: region (AWS_REGION) %w", err)
+	}
+	return url, nil
 }
 
 // signer gives the client the keys that are kept, or, if there are none, those of c.

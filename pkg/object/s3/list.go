@@ -72,7 +72,11 @@ func (s *Store) within(ctx context.Context) (minio.Core, error) {
 	options := s.options
 	options.Transport = bound{ctx, s.options.Transport}
 	client, err := minio.New(s.endpoint, &options)
-	return minio.Core{Client: client}, err
+	if err != nil {
+		return minio.Core{}, err
+	}
+	s.pin(client, s.endpoint)
+	return minio.Core{Client: client}, nil
 }
 
 // bound sends requests under a context that they were not made with.

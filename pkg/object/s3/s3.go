@@ -60,6 +60,7 @@ type Store struct {
 	// What a client for one listing is made of.
 	endpoint string
 	options  minio.Options
+	pin      func(*minio.Client, string)
 }
 
 var _ object.Store = (*Store)(nil)
@@ -93,7 +94,7 @@ func New(cfg Config) (*Store, error) {
 	}
 	return &Store{
 		client: minio.Core{Client: client}, bucket: cfg.Bucket, timeout: timeout, keys: keys, encryption: sse,
-		endpoint: endpoint, options: *options,
+		endpoint: endpoint, options: *options, pin: cfg.pin,
 	}, nil
 }
 

@@ -96,7 +96,14 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the aws provider: %w", err)
 	}
-	client := newEC2(session)
+	client, err := newEC2(session)
+	if err != nil {
+		return nil, fmt.Errorf("configure the aws provider: %w: %w", provider.ErrInvalid, err)
+	}
+	balancing, err := awscall.New(session, awsclient.LoadBalancing)
+	if err != nil {
+		return nil, fmt.Errorf("configure the aws provider: %w: %w", provider.ErrInvalid, err)
+	}
 	p := &Provider{cfg: cfg, region: session.Region, api: api{
 		runInstances:       client.RunInstances,
 		describeInstances:  client.DescribeInstances,
@@ -104,7 +111,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		describeSubnets:    client.DescribeSubnets,
 		describeImages:     client.DescribeImages,
 		describeTypes:      client.DescribeInstanceTypes,
-		balancing:          awscall.New(session, awsclient.LoadBalancing).Query,
+		balancing:          balancing.Query,
 		describeInterfaces: client.DescribeNetworkInterfaces,
 		attachInterface:    client.AttachNetworkInterface,
 		detachInterface:    client.DetachNetworkInterface,
@@ -116,17 +123,17 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	return p, nil
 }
 
-// newEC2 makes the SDK's client, of which only some functions are kept.
-func newEC2(s awsclient.Session) *ec2.Client {
-	hosts := ec2.EndpointResolverOptions{}
-	if s.DualStack {
-		hosts.UseDualStackEndpoint = sdk.DualStackEndpointStateEnabled
+// newEC2 makes the SDK's client, of which only some functions are kept. It is told where EC2
+// is: the SDK would look for a region of no partition that is known in that of amazonaws.com.
+func newEC2(s awsclient.Session) (*ec2.Client, error) {
+	url, err := s.URL(awsclient.EC2)
+	if err != nil {
+		return nil, err
 	}
 	return ec2.New(ec2.Options{
-		EndpointOptions: hosts,
-		Region:          s.Region, Credentials: s.Credentials, HTTPClient: s.HTTPClient, RetryMode: sdk.RetryModeStandard,
-		BaseEndpoint: s.Endpoint(awsclient.EC2), APIOptions: []func(*middleware.Stack) error{forgetting(s)},
-	})
+		Region: s.Region, Credentials: s.Credentials, HTTPClient: s.HTTPClient, RetryMode: sdk.RetryModeStandard,
+		BaseEndpoint: &url, APIOptions: []func(*middleware.Stack) error{forgetting(s)},
+	}), nil
 }
 
 // forgetting has keys be asked for anew once EC2 has said that they have expired.

@@ -99,7 +99,8 @@ func open(ctx context.Context, c awsclient.Config, of awsclient.Service, name st
 	if of == awsclient.ParameterStore {
 		target = "AmazonSSM"
 	}
-	return caller{awscall.New(session, of), target}, nil
+	client, err := awscall.New(session, of)
+	return caller{client, target}, err
 }
 
 // errAbsent says that a service has nothing by a name, as far as a read shows.
