@@ -60,7 +60,8 @@ func rooms() map[string][]string {
 			"pkg/awsclient", "pkg/client", "pkg/config", "pkg/fleet", "pkg/identity", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki",
 			"pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/secrets/aws", proto,
 		},
-		"pkg/admin/cli": {"pkg/admin", "pkg/client", "pkg/config", "pkg/fleet", "pkg/object", "pkg/secrets"},
+		"pkg/admin/profile": {"pkg/awsclient"},
+		"pkg/admin/cli":     {"pkg/admin", "pkg/client", "pkg/config", "pkg/fleet", "pkg/object", "pkg/secrets"},
 
 		"pkg/server/delivery":     {"pkg/config", "pkg/files", "pkg/fleet", "pkg/server/ledger", "pkg/object", "pkg/pki", "pkg/retry"},
 		"pkg/server/agents":       {"pkg/files", "pkg/fleet", "pkg/pki", "pkg/rpc", "pkg/server/delivery", "pkg/server/ledger", proto},
@@ -82,7 +83,7 @@ func rooms() map[string][]string {
 
 		"pkg/object/objecttest/quirks": {},
 
-		"pkg/object/bucket": {"pkg/object", "pkg/object/dir", "pkg/object/s3"},
+		"pkg/object/bucket": {"pkg/awsclient", "pkg/object", "pkg/object/dir", "pkg/object/s3"},
 
 		"pkg/shardtest": {
 			"pkg/agent", "pkg/client", "pkg/config", "pkg/server/election", "pkg/fleet", "pkg/object", "pkg/object/mem",
@@ -150,7 +151,7 @@ func rooms() map[string][]string {
 		"cmd/nstance-asg":      {"pkg/asg"},
 		"cmd/nstance-agent":    {"pkg/agent", "pkg/retry", "pkg/rpc"},
 		"cmd/nstance-operator": {"pkg/garbage", "pkg/operator", "pkg/operator/settings"},
-		"cmd/nstance-admin":    {"pkg/admin/cli"},
+		"cmd/nstance-admin":    {"pkg/admin/cli", "pkg/admin/profile"},
 		"cmd/dev":              {"pkg/dev/stack"},
 		"cmd/dev-s3":           {"pkg/dev/s3"},
 		"cmd/dev-aws":          {"pkg/dev/aws", "pkg/provider/aws/awsfake"},

@@ -1,6 +1,12 @@
 package pkg_test
 
-import "strings"
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
 
 // libraries says who may import each module that is not ours; nil: everybody. An
 // SDK has one room, so that it can be replaced, and faked, in one place.
@@ -30,11 +36,16 @@ func libraries() map[string][]string {
 
 		// The SDK for AWS is many modules: what all services need has one room, and each
 		// service another.
-		"github.com/aws/aws-sdk-go-v2":                  {"pkg/awscall", "pkg/awsclient", "pkg/awsclient/awsclienttest", "pkg/provider/aws"},
-		"github.com/aws/aws-sdk-go-v2/credentials":      {"pkg/awsclient"},
+		"github.com/aws/aws-sdk-go-v2": {
+			"pkg/admin/profile", "pkg/awscall", "pkg/awsclient", "pkg/awsclient/awsclienttest", "pkg/provider/aws",
+		},
+		"github.com/aws/aws-sdk-go-v2/config":           {"pkg/admin/profile"}, // TestAdminAlone
+		"github.com/aws/aws-sdk-go-v2/credentials":      {"pkg/admin/profile", "pkg/awsclient"},
 		"github.com/aws/aws-sdk-go-v2/feature/ec2/imds": {"pkg/awsclient"},
 		"github.com/aws/aws-sdk-go-v2/service/ec2":      {"pkg/provider/aws"},
-		"github.com/aws/smithy-go":                      {"pkg/awscall", "pkg/awsclient", "pkg/provider/aws"},
+		"github.com/aws/aws-sdk-go-v2/service/sso":      {"pkg/admin/profile"},
+		"github.com/aws/aws-sdk-go-v2/service/sts":      {"pkg/admin/profile"},
+		"github.com/aws/smithy-go":                      {"pkg/admin/profile", "pkg/awscall", "pkg/awsclient", "pkg/provider/aws"},
 
 		"google.golang.org/genproto/googleapis/rpc": {"pkg/rpc"},
 		"github.com/docker/docker":                  {"pkg/provider/docker"},
@@ -70,5 +81,27 @@ func libraries() map[string][]string {
 		"github.com/testcontainers/testcontainers-go/modules/minio": {"integration/containers"},
 
 		"golang.org/x/crypto/x509roots/fallback": {"images/base"},
+	}
+}
+
+// TestAdminAlone: what reads the files of a home, and signs people on, is linked into
+// nstance-admin and into no other program.
+func TestAdminAlone(t *testing.T) {
+	for program, want := range map[string]bool{
+		"nstance-admin": true, "nstance-server": false, "nstance-agent": false, "nstance-operator": false, "nstance-asg": false,
+	} {
+		cmd := exec.Command("go", "list", "-deps", "./cmd/"+program)
+		cmd.Dir = ".."
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		const sdk = "github.com/aws/aws-sdk-go-v2/"
+		for _, lib := range []string{sdk + "config", sdk + "service/sso", sdk + "service/ssooidc", sdk + "service/sts"} {
+			if linked := slices.Contains(strings.Fields(string(out)), lib); linked != want {
+				t.Errorf("%s links %s: %t, want %t", program, lib, linked, want)
+			}
+		}
 	}
 }

@@ -30,8 +30,34 @@ type StorageConfig struct {
 	SecretsPrefix   string // empty: as in a config that says none; on AWS that wants ClusterID
 	KeyProvider     string // env | file | aws-secrets-manager | aws-parameter-store
 	KeySource       string
-	ClusterID       string // empty: the one that the storage holds
-	AWS             awsclient.Config
+	ClusterID       string           // empty: the one that the storage holds
+	AWS             awsclient.Config // of the bucket too, but for the region
+}
+
+// Profile finds out how AWS is called in the name of a person. code asks for the code of the
+// device that a role wants.
+type Profile func(ctx context.Context, code func(device string) (string, error)) (awsclient.Config, error)
+
+// WithProfile returns c with what the profile says of AWS, if AWS is to be called for it.
+func (c StorageConfig) WithProfile(ctx context.Context, profile Profile, code func(device string) (string, error)) (StorageConfig, error) {
+	atAWS := func(provider string) bool {
+		return provider == secrets.ProviderSecretsManager || provider == secrets.ProviderParameterStore
+	}
+	if profile == nil || c.Provider != bucket.S3 && !atAWS(c.SecretsProvider) && !atAWS(c.KeyProvider) {
+		return c, nil
+	}
+	found, err := profile(ctx, code)
+	found.Region = c.AWS.Region
+	c.AWS = found
+	return c, err
+}
+
+// open opens the storage. No request is sent.
+func (c StorageConfig) open(getenv func(string) string) (object.Store, error) {
+	if c.AWS.Getenv != nil {
+		getenv = c.AWS.Getenv
+	}
+	return bucket.Open(c.Provider, c.Bucket, getenv, c.AWS.Credentials)
 }
 
 // prefix is where the secrets are.
@@ -61,7 +87,7 @@ type Cluster struct {
 func OpenCluster(
 	ctx context.Context, c StorageConfig, getenv func(string) string, now func() time.Time, random io.Reader,
 ) (*Cluster, error) {
-	store, err := bucket.Open(c.Provider, c.Bucket, getenv)
+	store, err := c.open(getenv)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
-	"github.com/nstance/nstance/pkg/object/bucket"
 )
 
 // PutConfig puts a shard's static config, which the caller has checked, into the storage, in
@@ -20,7 +19,7 @@ func PutConfig(ctx context.Context, c StorageConfig, getenv func(string) string,
 	if err := fleet.CheckName(shard); err != nil {
 		return false, fmt.Errorf("shard: %w", err)
 	}
-	store, err := bucket.Open(c.Provider, c.Bucket, getenv)
+	store, err := c.open(getenv)
 	if err != nil {
 		return false, err
 	}

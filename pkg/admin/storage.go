@@ -7,7 +7,6 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
-	"github.com/nstance/nstance/pkg/object/bucket"
 )
 
 // CheckStorage checks whether a store does what Nstance needs, as each server does when
@@ -16,7 +15,7 @@ import (
 func CheckStorage(
 	ctx context.Context, c StorageConfig, getenv func(string) string, now time.Time, random io.Reader,
 ) ([]object.Finding, error) {
-	store, err := bucket.Open(c.Provider, c.Bucket, getenv)
+	store, err := c.open(getenv)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ type Config struct {
 	Region string // empty: AWS_REGION, AWS_DEFAULT_REGION, or where the machine is
 	// Credentials are those of the calls; nil: those of the environment, of the
 	// container, or of the machine's role.
-	Credentials sdk.CredentialsProvider
+	Credentials CredentialsProvider
 	HTTPClient  *http.Client // nil: the SDK's own
 
 	// Metadata is the URL of the metadata service; empty: AWS_EC2_METADATA_SERVICE_ENDPOINT,

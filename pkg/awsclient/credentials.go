@@ -18,7 +18,8 @@ import (
 
 // This file is where credentials come from: the environment, the container, or the role
 // of the machine. The SDK's own module for it also reads what people have in their home,
-// and signs them on: that is 1.6 MB more in a server, which has neither.
+// and signs them on: that is 2 MB more in a server, which has neither. nstance-admin has it,
+// in pkg/admin/profile.
 //
 // S3 takes its own from here as well, unless a file or a web identity has them.
 

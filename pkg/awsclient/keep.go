@@ -13,6 +13,9 @@ import (
 // Keys are what calls are signed with.
 type Keys = sdk.Credentials
 
+// CredentialsProvider has keys. It is safe for concurrent use.
+type CredentialsProvider = sdk.CredentialsProvider
+
 const (
 	// fetchTime is how long a call waits for keys: less than an attempt of one may
 	// take.

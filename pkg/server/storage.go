@@ -15,7 +15,7 @@ func openStore(cfg Config) (object.Store, error) {
 	if cfg.Store != nil {
 		return cfg.Store, nil
 	}
-	return bucket.Open(cfg.StorageProvider, cfg.StorageBucket, cfg.Getenv)
+	return bucket.Open(cfg.StorageProvider, cfg.StorageBucket, cfg.Getenv, nil)
 }
 
 // openSecrets opens the cluster's secrets as its config says.

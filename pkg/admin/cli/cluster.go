@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -39,11 +38,35 @@ func (a *app) needBucket() error {
 	return nil
 }
 
-func (a *app) openCluster(ctx context.Context) (*admin.Cluster, error) {
+// reach finds out how the storage is called.
+func reach(a *app, cmd *cobra.Command) (err error) {
 	if err := a.needBucket(); err != nil {
+		return err
+	}
+	a.storage, err = a.storage.WithProfile(cmd.Context(), a.env.Profile, func(device string) (string, error) {
+		return codeOf(a, cmd, device)
+	})
+	return err
+}
+
+// codeOf asks for the code that a device of a person shows.
+func codeOf(a *app, cmd *cobra.Command, device string) (string, error) {
+	if a.env.Stdin == nil || !a.env.Terminal {
+		return "", fmt.Errorf("the code of %s is wanted, and standard input is no terminal to ask on: "+
+			"sign on beforehand (aws configure export-credentials)", device)
+	}
+	code, err := question(a, cmd, fmt.Sprintf("Code of %s: ", device))
+	if err == nil && code == "" {
+		err = fmt.Errorf("no code of %s was given", device)
+	}
+	return code, err
+}
+
+func (a *app) openCluster(cmd *cobra.Command) (*admin.Cluster, error) {
+	if err := reach(a, cmd); err != nil {
 		return nil, err
 	}
-	return admin.OpenCluster(ctx, a.storage, a.env.Getenv, a.env.Now, a.env.Random)
+	return admin.OpenCluster(cmd.Context(), a.storage, a.env.Getenv, a.env.Now, a.env.Random)
 }
 
 func (a *app) clusterNonce() *cobra.Command {
@@ -58,7 +81,7 @@ func (a *app) clusterNonce() *cobra.Command {
 		if err := admin.CheckNonce(tenant, expiry); err != nil {
 			return usagef("--%w", err)
 		}
-		c, err := a.openCluster(cmd.Context())
+		c, err := a.openCluster(cmd)
 		if err != nil {
 			return err
 		}
@@ -99,7 +122,7 @@ func (a *app) clusterRegisterOperator() *cobra.Command {
 		if err := fleet.CheckName(tenant); err != nil {
 			return usagef("--tenant: %w", err)
 		}
-		c, err := a.openCluster(cmd.Context())
+		c, err := a.openCluster(cmd)
 		if err != nil {
 			return err
 		}

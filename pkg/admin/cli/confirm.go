@@ -43,21 +43,34 @@ func (a *app) confirm(cmd *cobra.Command, yes bool, goes []string, alternative s
 		}
 		return usagef("--yes: required, since standard input is no terminal to ask on: nothing was changed; add --yes%s", alternative)
 	}
-	fmt.Fprint(out, "Go on? Type yes: ")
+	answer, err := question(a, cmd, "Go on? Type yes: ")
+	if err != nil {
+		return fmt.Errorf("%w: %w", errDeclined, err)
+	}
+	if answer = strings.ToLower(answer); answer != "yes" && answer != "y" {
+		return errDeclined
+	}
+	return nil
+}
+
+// errNoAnswer says that a question was not answered in time.
+var errNoAnswer = errors.New("no answer within --timeout")
+
+// question asks on standard error, and returns the line that answers.
+func question(a *app, cmd *cobra.Command, text string) (string, error) {
+	out := cmd.ErrOrStderr()
+	fmt.Fprint(out, text)
 	answers := make(chan string, 1)
 	go func() { // it waits for a line that may never come
 		line, _ := bufio.NewReader(a.env.Stdin).ReadString('\n')
-		answers <- line
+		answers <- strings.TrimSpace(line)
 	}()
 	select {
 	case answer := <-answers:
-		if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "yes" && answer != "y" {
-			return errDeclined
-		}
-		return nil
+		return answer, nil
 	case <-cmd.Context().Done():
 		fmt.Fprintln(out)
-		return fmt.Errorf("%w: no answer within --timeout", errDeclined)
+		return "", errNoAnswer
 	}
 }
 

@@ -32,6 +32,9 @@ func clusterConfigPut(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if err := reach(a, cmd); err != nil {
+			return err
+		}
 		changed, err := admin.PutConfig(cmd.Context(), a.storage, a.env.Getenv, shard, text)
 		if err != nil {
 			return err

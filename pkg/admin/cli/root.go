@@ -29,9 +29,11 @@ type Env struct {
 	Stderr io.Writer
 	// Terminal: questions can be asked on Stdin.
 	Terminal bool
-	Now      func() time.Time
-	Random   io.Reader
-	Version  string
+	// Profile finds out how AWS is called; nil: as a server does.
+	Profile admin.Profile
+	Now     func() time.Time
+	Random  io.Reader
+	Version string
 }
 
 // Run runs one command and returns the exit code.

@@ -28,7 +28,7 @@ func clusterSecretPut(a *app) *cobra.Command {
 		if err := admin.CheckSecret(args[0], value); err != nil {
 			return usageError{err}
 		}
-		c, err := a.openCluster(cmd.Context())
+		c, err := a.openCluster(cmd)
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ func storageCheck(a *app) *cobra.Command {
 		Long: "Checks on the live store what each server checks when it starts. It writes below probe/ and deletes what it wrote.",
 	}
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		if err := a.needBucket(); err != nil {
+		if err := reach(a, cmd); err != nil {
 			return err
 		}
 		findings, err := admin.CheckStorage(cmd.Context(), a.storage, a.env.Getenv, a.env.Now(), a.env.Random)

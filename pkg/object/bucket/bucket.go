@@ -5,6 +5,7 @@ package bucket
 import (
 	"fmt"
 
+	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/dir"
 	"github.com/nstance/nstance/pkg/object/s3"
@@ -24,9 +25,10 @@ func CheckKind(kind string) error {
 	return nil
 }
 
-// Open opens the bucket of that name, or for Dir the directory. Credentials and
-// endpoint of S3 come from the environment; see s3.FromEnv. No request is sent.
-func Open(kind, name string, getenv func(string) string) (object.Store, error) {
+// Open opens the bucket of that name, or for Dir the directory. The endpoint of S3 comes from
+// the environment, and so do the credentials, unless there are others: see s3.FromEnv. No
+// request is sent.
+func Open(kind, name string, getenv func(string) string, others awsclient.CredentialsProvider) (object.Store, error) {
 	if err := CheckKind(kind); err != nil {
 		return nil, fmt.Errorf("storage-provider: %w", err)
 	}
@@ -37,5 +39,6 @@ func Open(kind, name string, getenv func(string) string) (object.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Credentials = others
 	return s3.New(c)
 }

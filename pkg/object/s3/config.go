@@ -63,6 +63,8 @@ type Config struct {
 	// of AWS is called with: container, or instance role; or, before the latter, a web
 	// identity.
 	AccessKeyID, SecretAccessKey, SessionToken string
+	// Credentials take the place of all that unless the keys are given; nil: nothing does.
+	Credentials awsclient.CredentialsProvider
 
 	// Metadata is the URL of the service that gives a machine its role's credentials;
 	// empty means that of EC2. Local asks it, and what has the credentials of a container;

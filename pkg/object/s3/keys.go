@@ -27,6 +27,9 @@ func (c Config) keys() (*awsclient.Keeper, error) {
 	if c.AccessKeyID != "" {
 		return nil, nil
 	}
+	if c.Credentials != nil {
+		return awsclient.Keep(c.Credentials.Retrieve), nil
+	}
 	s := &sources{client: &http.Client{Timeout: identityTime}}
 	if awsclient.WebIdentity() {
 		at, err := c.tokenService()

@@ -1,0 +1,47 @@
+package profile
+
+import (
+	"context"
+	"errors"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sso"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/aws-sdk-go-v2/service/sts/types"
+	"github.com/aws/smithy-go/middleware"
+)
+
+// errNoKeys says that a success lacks what it is for, as the page of a proxy does.
+var errNoKeys = errors.New("the reply has no keys: perhaps it is not from AWS")
+
+// guarded has a reply without keys be an error. What asks for them in the SDK takes it for
+// granted that a success has some, and ends the process otherwise.
+func guarded(stack *middleware.Stack) error {
+	return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("nstance:keys", func(
+		ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler,
+	) (middleware.InitializeOutput, middleware.Metadata, error) {
+		out, about, err := next.HandleInitialize(ctx, in)
+		if err == nil && !complete(out.Result) {
+			err = errNoKeys
+		}
+		return out, about, err
+	}), middleware.Before)
+}
+
+// complete reports whether what a call answered has all that is read of it.
+func complete(reply any) bool {
+	switch r := reply.(type) {
+	case *sts.AssumeRoleOutput:
+		return given(r.Credentials)
+	case *sts.AssumeRoleWithWebIdentityOutput:
+		return given(r.Credentials)
+	case *sso.GetRoleCredentialsOutput:
+		keys := r.RoleCredentials
+		return keys != nil && sdk.ToString(keys.AccessKeyId) != "" && sdk.ToString(keys.SecretAccessKey) != ""
+	}
+	return true
+}
+
+func given(keys *types.Credentials) bool {
+	return keys != nil && keys.AccessKeyId != nil && keys.SecretAccessKey != nil && keys.SessionToken != nil && keys.Expiration != nil
+}
