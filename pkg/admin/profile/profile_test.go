@@ -45,7 +45,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// nobody is asked for a code.
+// nobody gives no code.
 func nobody(device string) (string, error) { return "", errors.New("nobody to ask for " + device) }
 
 // load returns the id of the keys; empty: there are none.
@@ -168,7 +168,7 @@ func TestRole(t *testing.T) {
 	}
 }
 
-// signOn has a home in which somebody has signed on until then.
+// signOn makes a home with a sign-on that lasts until then.
 func signOn(t *testing.T, until time.Time) {
 	t.Helper()
 	dir := home(t, "[profile work]\nregion = eu-west-3\nsso_session = corp\nsso_account_id = 123456789012\nsso_role_name = Admin\n"+
