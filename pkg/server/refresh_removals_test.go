@@ -241,6 +241,43 @@ func TestTakeoverAcceptsNoRemoval(t *testing.T) {
 	}
 }
 
+// TestTakeoverThatSeesNoRecordsAcceptsNoRemoval: a server that starts without a cache on a
+// listing that lacks all records does not take a group for empty.
+func TestTakeoverThatSeesNoRecordsAcceptsNoRemoval(t *testing.T) {
+	for name, groups := range map[string]string{
+		"removed": `"default": { "db": { "template": "knd", "size": 2 } }`,
+		"emptied": `"default": { "web": { "template": "knd", "size": 0 }, "db": { "template": "knd", "size": 2 } }`,
+	} {
+		t.Run(name, simulation(func(t *testing.T) {
+			s := newSite(t, with("GROUPS", twoGroups))
+			listing := objecttest.NewListing(s.inner)
+			s.store = objecttest.NewFaults(listing, nil)
+			p := s.start()
+			s.populate(p)
+			p.awaitSize("web", 2)
+			p.awaitSize("db", 2)
+			machines, accepted := s.living(), s.accepted()
+			s.world.ForgetCalls()
+			s.groupsBecome(groups)
+			p.ends()
+			listing.Hide(func(key string) bool { return strings.HasPrefix(key, "instance/") })
+			q := s.successor()
+			if st := q.configStatus(); !st.GetRunningApplied() || len(st.GetAwaitsConfirmation()) != 1 {
+				t.Errorf("status: %v", st)
+			}
+			time.Sleep(2 * time.Minute) // the machines have been listed, and their records read by then
+			s.keptAll("after the takeover", machines)
+			if s.accepted() != accepted {
+				t.Error("it was kept as accepted")
+			}
+			_, err := q.refresh()
+			refused(t, err, codes.FailedPrecondition, "default/web", "2 instances go")
+			q.refreshes(updated, "default/web")
+			s.awaitEmpty("default", "web")
+		}))
+	}
+}
+
 // awaitsConfirmation expects a server to say that config/ waits for these removals.
 func (p *process) awaitsConfirmation(names ...string) {
 	p.t.Helper()

@@ -92,7 +92,7 @@ func (r *refresher) refresh(ctx context.Context, accepted []fleet.GroupKey) (upd
 	case err != nil:
 		return false, r.storageError(err)
 	case settled && bytes.Equal(o.Body, now.body):
-		if err := (removalCheck{r.groups}).areGone(accepted); err != nil {
+		if err := (removalCheck{groups: r.groups}).areGone(accepted); err != nil {
 			return false, err
 		}
 		now.info = o.Info
@@ -100,7 +100,9 @@ func (r *refresher) refresh(ctx context.Context, accepted []fleet.GroupKey) (upd
 		return false, r.stillLeading()
 	}
 	next := Accepted{shard: shard, body: o.Body, info: o.Info}.on(r.cfg.Boot)
-	permits := func(appliedConfig) error { return removalCheck{r.groups}.permits(now.shard, next.shard, accepted) }
+	permits := func(appliedConfig) error {
+		return removalCheck{groups: r.groups}.permits(now.shard, next.shard, accepted)
+	}
 	if err := r.accept(ctx, next, permits, r.betweenPasses(next.shard)); err != nil {
 		if awaits := awaitedBy(err); len(awaits) > 0 {
 			r.mark(o.Info, nil, awaits)

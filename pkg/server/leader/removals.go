@@ -20,6 +20,8 @@ import (
 // live are the instances of a group that a removal would end.
 type live struct {
 	managed, onDemand []fleet.InstanceID
+	// perhaps: there may be others, of which nothing is known yet.
+	perhaps bool
 }
 
 // liveByGroup sorts instances that are pending or running by their groups. Those that
@@ -44,7 +46,8 @@ func liveByGroup(all []fleet.Instance) map[fleet.GroupKey]live {
 // removals are the groups with instances that run by one static config, and by the
 // next would be emptied: it does not define them, or sets their size to 0. One that
 // lives on by an entry of its own is none of them, nor is one that is disabled, whose
-// machines stay. Sorted by key.
+// machines stay. One that is wanted and may have instances of which nothing is known
+// counts as one that has. Sorted by key.
 func removals(from, to *config.Shard, entries config.Dynamic, groups map[fleet.GroupKey]live) (all []operators.Removal) {
 	tenants := map[string]bool{}
 	for key := range groups {
@@ -63,7 +66,7 @@ func removals(from, to *config.Shard, entries config.Dynamic, groups map[fleet.G
 		if was != gone && is == gone {
 			r.Instances = slices.Concat(r.Instances, l.onDemand)
 		}
-		if len(r.Instances) > 0 {
+		if len(r.Instances) > 0 || l.perhaps && was == whole && is != whole {
 			r.Instances = slices.Sorted(slices.Values(r.Instances))
 			all = append(all, r)
 		}
@@ -124,8 +127,13 @@ func sized(t config.Template) bool {
 	return t.Size != nil && *t.Size > 0
 }
 
-// removalCheck judges what static configs take away from a term's groups.
-type removalCheck struct{ groups *groups }
+// removalCheck judges what static configs take away from a term's groups. Unasked: at a
+// takeover, which knows the instances from a listing alone. One that lacks some shows a
+// group as empty, so there every group that is wanted may have instances.
+type removalCheck struct {
+	groups  *groups
+	unasked bool
+}
 
 // removals are those of a static config that comes after from. A tenant whose dynamic
 // groups can't be read counts as having none, and unread holds its name. The caller
@@ -139,7 +147,21 @@ func (c removalCheck) removals(from, to *config.Shard) (all []operators.Removal,
 		}
 		unread[t.name] = true
 	}
-	return removals(from, to, entries, liveByGroup(c.groups.records.Instances())), unread
+	there := liveByGroup(c.groups.records.Instances())
+	if c.unasked {
+		perhaps(there, from, entries)
+	}
+	return removals(from, to, entries, there), unread
+}
+
+// perhaps notes of all groups that a config defines that they may have other instances.
+func perhaps(there map[fleet.GroupKey]live, static *config.Shard, entries config.Dynamic) {
+	defined, _ := static.Resolve(entries)
+	for key := range defined {
+		l := there[key]
+		l.perhaps = true
+		there[key] = l
+	}
 }
 
 // permits refuses a static config that takes away what was not accepted, and removals

@@ -67,6 +67,37 @@ func TestRemovals(t *testing.T) {
 	}
 }
 
+// TestRemovalsOfUnknownInstances: where records may not have been listed, a group that is
+// wanted may have instances, whatever is known; one that nothing wants needs no asking.
+func TestRemovalsOfUnknownInstances(t *testing.T) {
+	const web3 = `"default": { "web": { "template": "knd", "size": 3 }, "idle": { "template": "knd", "size": 0 } }`
+	known := []fleet.Instance{instance(1, "web", fleet.Running, false)}
+	for name, c := range map[string]struct {
+		to   string
+		all  []fleet.Instance
+		want string
+	}{
+		"the same":              {web3, nil, ""},
+		"gone, one is known":    {``, known, "default/web 1"},
+		"gone, none is known":   {``, nil, "default/web 0"},
+		"of size 0":             {strings.Replace(web3, "3", "0", 1), nil, "default/web 0"},
+		"smaller":               {strings.Replace(web3, "3", "1", 1), nil, ""},
+		"one that none is of":   {strings.Replace(web3, "idle", "lazy", 1), nil, ""},
+		"one more, and renamed": {strings.NewReplacer("web", "www", "idle", "busy").Replace(web3), known, "default/web 1"},
+	} {
+		from, to := parsed(t, "GROUPS", web3), parsed(t, "GROUPS", c.to)
+		there := liveByGroup(c.all)
+		perhaps(there, from, config.Dynamic{})
+		var have []string
+		for _, r := range removals(from, to, config.Dynamic{}, there) {
+			have = append(have, fmt.Sprintf("%s %d", r.Key, len(r.Instances)))
+		}
+		if got := strings.Join(have, ", "); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // TestTextsShowRemovals: whatever instances there are, and whatever sizes the API set,
 // texts that may take nothing away do not.
 func TestTextsShowRemovals(t *testing.T) {

@@ -51,6 +51,9 @@ func (r Removal) Failure() rpc.Failure {
 	if r.Emptied {
 		kind, what = rpc.GroupEmptied, "set to size 0"
 	}
+	if len(r.Instances) == 0 {
+		return rpc.Failure{Type: kind, Subject: r.Key.String(), Description: what + ", and whether it has instances is not known yet"}
+	}
 	noun := "instances go"
 	if len(r.Instances) == 1 {
 		noun = "instance goes"
