@@ -9,10 +9,16 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// act is told that a life begins a mutation of the provider.
-func (b *book) act(life string) {
+// act is told that a life begins a mutation of the provider, and what that deletes.
+func (b *book) act(life string, deletes []provider.Ref) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for _, ref := range deletes {
+		r, known := b.records[ref.ID]
+		if known && !r.Phase.Ending() && (r.Provider.ID == "" || r.Provider.ID == ref.ProviderID) {
+			b.violate("the machine of %s is deleted while its record is %s", ref.ID, r.Phase)
+		}
+	}
 	epoch := b.epochs[life]
 	if epoch < b.acted || epoch == 0 {
 		b.violate("%s acts in epoch %d, after %s acted in epoch %d", life, epoch, b.actor, b.acted)

@@ -42,7 +42,8 @@ type book struct {
 	wanted     map[fleet.GroupKey][]*want
 	pace       pace
 	failed     map[fleet.InstanceID]bool // on-demand instances that came to nothing
-	accepted   map[string]time.Time      // removals of groups, by their names, and when a refresh accepted them last
+	ends       ends
+	accepted   map[string]time.Time // removals of groups, by their names, and when a refresh accepted them last
 }
 
 func newBook(t *Timeline) *book {
@@ -52,6 +53,7 @@ func newBook(t *Timeline) *book {
 		doomed: map[fleet.InstanceID]bool{}, attempted: map[fleet.InstanceID]bool{}, keys: map[fleet.InstanceID]string{},
 		requests: map[string]fleet.InstanceID{}, epochs: map[string]uint64{}, wanted: map[fleet.GroupKey][]*want{}, promises: newPromises(),
 		pace: newPace(), failed: map[fleet.InstanceID]bool{}, accepted: map[string]time.Time{},
+		ends: ends{evidences{}, map[fleet.InstanceID]time.Time{}},
 	}
 }
 

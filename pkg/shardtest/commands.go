@@ -38,6 +38,10 @@ func shardCommands() []command {
 		{"store slow SPAN", doStoreSlow},
 		{"store lossy COUNT", doStoreLossy},
 
+		{"listings KIND lack COUNT", doListingsLack},
+		{"listings KIND late SPAN", doListingsLate},
+		{"listings fair", doListingsFair},
+
 		{"provider fair", doProviderFair},
 		{"provider down", doProviderDown},
 		{"provider throttles", doProviderThrottles},

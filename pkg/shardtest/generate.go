@@ -38,6 +38,7 @@ func Generate(seed uint64, length time.Duration) (History, error) {
 	g.ails(seed, length)
 	g.plagues(seed, length)
 	g.removals(seed, length)
+	g.listings(seed, length)
 	h.Pacing = pacing(seed)
 	h.Lag = lag(seed)
 	script, err := ParseScript(g.text())

@@ -256,14 +256,14 @@ var (
 	_ provider.Watcher  = mortalProvider{}
 )
 
-// guarded has the beginning of every mutation noted, and a process suspended
+// guarded has the beginning of every mutation noted and judged, and a process suspended
 // right after it.
-func (p mortalProvider) guarded(ctx context.Context, create fleet.InstanceID) context.Context {
+func (p mortalProvider) guarded(ctx context.Context, create fleet.InstanceID, deletes ...provider.Ref) context.Context {
 	return provider.WithGuard(ctx, func(inner context.Context) error {
 		if err := provider.Permit(ctx); err != nil {
 			return err
 		}
-		p.book.act(p.name)
+		p.book.act(p.name, deletes)
 		if create != "" {
 			p.book.create(create, p.world.VMs())
 		}
@@ -303,7 +303,7 @@ func (p mortalProvider) Create(ctx context.Context, spec provider.Spec) (vm prov
 // Delete implements provider.Provider.
 func (p mortalProvider) Delete(ctx context.Context, refs []provider.Ref) (errs []error) {
 	err := p.mutate(ctx, "delete "+idsOf(refs), func(ctx context.Context) error {
-		guarded := p.guarded(ctx, "")
+		guarded := p.guarded(ctx, "", refs...)
 		if refusal := p.plagues.keeps(); refusal != nil {
 			p.book.timeline.Say(p.name, "asks the provider to delete %s, which refuses", idsOf(refs))
 			errs = slices.Repeat([]error{errors.Join(provider.Permit(guarded), refusal)}, len(refs))

@@ -70,6 +70,7 @@ func doConfigMended(s *Shard, _ args) error {
 // all agents, nothing fails any more, and the config is valid and in effect.
 func doHeal(s *Shard, _ args) error {
 	s.fairWeather()
+	s.fairListings()
 	s.fairProvider()
 	s.plagues.heal()
 	s.network.HealAll()

@@ -18,6 +18,9 @@ func (b *book) wroteInstance(key string, body []byte) {
 	}
 	old, known := b.records[i.ID]
 	b.judgeMove(old, i, known)
+	if wrong := b.ends.judge(old, i, b.records); wrong != "" {
+		b.violate("%s", wrong)
+	}
 	if known {
 		b.judgeMemory(old, i)
 	} else {

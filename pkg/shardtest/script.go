@@ -130,6 +130,7 @@ func kinds() map[string]*regexp.Regexp {
 		"KEY":      plainName,
 		"TYPE":     plainName,
 		"CALL":     callName,
+		"KIND":     kindName,
 	}
 }
 
@@ -141,6 +142,7 @@ var (
 	hostName     = regexp.MustCompile(`^([a-c]|leader|follower|store|agents|operator|(i|any)[0-9]{1,4})$`)
 	plainName    = regexp.MustCompile(`^[a-z][a-z0-9]{0,19}$`)
 	callName     = regexp.MustCompile(`^(create|delete|get|list)$`)
+	kindName     = regexp.MustCompile(`^(instance|groups|request|cluster|probe)$`)
 )
 
 func span(text string) (time.Duration, bool) {

@@ -149,6 +149,7 @@ func (h *logs) Handle(_ context.Context, r slog.Record) error {
 	if told := story(r.Message); told != "" && !h.shard.opts.Logs {
 		h.shard.Timeline.Say(h.actor, "%s", told)
 	}
+	h.judge(r)
 	if h.shard.opts.Logs {
 		var b strings.Builder
 		for _, a := range h.attrs {
@@ -158,6 +159,19 @@ func (h *logs) Handle(_ context.Context, r slog.Record) error {
 		h.shard.Timeline.Say(h.actor, "log: %s %s%s", r.Level, r.Message, b.String())
 	}
 	return nil
+}
+
+// recordMissing is the reason of the problem of a group whose record is missing.
+const recordMissing = "GroupRecordMissing"
+
+// judge refuses that a group's record is said to be missing: a simulation removes none.
+func (h *logs) judge(r slog.Record) {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "reason" && a.Value.String() == recordMissing {
+			h.shard.book.report("%s says that the record of a group is missing, which is there", h.actor)
+		}
+		return a.Key != "reason"
+	})
 }
 
 // WithAttrs implements slog.Handler.

@@ -47,6 +47,7 @@ type Shard struct {
 	book     *book
 	mem      *mem.Store
 	bucket   recorder // the store without faults
+	listing  *objecttest.Listing
 	store    *objecttest.Faults
 	world    *fake.World
 	settings Settings
@@ -78,7 +79,8 @@ func New(o Options) (*Shard, error) {
 	}
 	s.book = newBook(s.Timeline)
 	s.bucket = recorder{s.mem, s.book, &sync.Mutex{}}
-	s.store = objecttest.NewFaults(s.bucket, nil)
+	s.listing = objecttest.NewListing(s.bucket)
+	s.store = objecttest.NewFaults(s.listing, nil)
 	s.fairWeather()
 	s.world = fake.New(s.worldConfig())
 	s.book.lives = s.lives

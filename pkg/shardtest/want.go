@@ -25,6 +25,7 @@ func (w *want) recent() bool { return w.until.IsZero() || time.Since(w.until) <=
 // rewant notes what the store asks for now: a leader runs what config/ says, or
 // what it last accepted.
 func (b *book) rewant() {
+	b.ends.evidence.testify(b.applied, b.dynamic)
 	now := map[fleet.GroupKey]map[want]bool{}
 	for _, shard := range []*config.Shard{b.static, b.applied} {
 		if shard == nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ type Listing struct {
 	mu      sync.Mutex
 	hides   func(key string) bool
 	lag     time.Duration
+	late    []string // the prefixes of the listings that lag; none: all do
 	changes []listingChange
 }
 
@@ -45,11 +47,18 @@ func (l *Listing) Hide(hides func(key string) bool) {
 	l.hides = hides
 }
 
-// Lag has listings show what was there so long ago.
-func (l *Listing) Lag(lag time.Duration) {
+// Lag has listings show what was there so long ago: those of a prefix that begins with
+// one of prefixes, or all if none is given.
+func (l *Listing) Lag(lag time.Duration, prefixes ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lag = lag
+	l.lag, l.late = lag, prefixes
+}
+
+// lags reports whether listings of a prefix are late. The lock is held.
+func (l *Listing) lags(prefix string) bool {
+	begins := func(late string) bool { return strings.HasPrefix(prefix, late) }
+	return l.lag > 0 && (len(l.late) == 0 || slices.ContainsFunc(l.late, begins))
 }
 
 // Get implements object.Store.
@@ -61,7 +70,7 @@ func (l *Listing) Get(ctx context.Context, key string) (object.Object, error) {
 func (l *Listing) List(ctx context.Context, prefix, token string) (object.Page, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lag <= 0 {
+	if !l.lags(prefix) {
 		page, err := l.inner.List(ctx, prefix, token)
 		page.Objects = l.shown(page.Objects)
 		return page, err
@@ -92,7 +101,7 @@ func (l *Listing) before(ctx context.Context, prefix string, at time.Time) ([]ob
 		if !c.at.After(at) {
 			break
 		}
-		if len(c.key) < len(prefix) || c.key[:len(prefix)] != prefix {
+		if !strings.HasPrefix(c.key, prefix) {
 			continue
 		}
 		if delete(was, c.key); c.before != nil {
