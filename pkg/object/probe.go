@@ -201,8 +201,8 @@ func (p *probe) unwanted(ctx context.Context, what, key string, pre Precondition
 			return p.unchanged(ctx, what+" is refused but changes the object", key, etag, rev)
 		case final(err) || !errors.Is(err, ErrUnknown):
 			return err
-		case n == probeRetries:
-			if answer := (*Answer)(nil); errors.As(err, &answer) && answer.Status == statusConflict {
+		case n >= probeRetries && !putOff(err):
+			if answered(err, statusConflict) {
 				return lacks("a precondition that fails is answered 409, not 412")
 			}
 			return err
@@ -213,8 +213,22 @@ func (p *probe) unwanted(ctx context.Context, what, key string, pre Precondition
 	}
 }
 
-// statusConflict is HTTP's, by which S3 means that it did not judge the precondition.
-const statusConflict = 409
+// Statuses of HTTP, and what S3 means by them.
+const (
+	statusConflict = 409 // it did not judge the precondition
+	statusTooMany  = 429 // the request is put off
+	statusSlowDown = 503 // so it is
+)
+
+// answered reports whether a request failed with this status.
+func answered(err error, status int) bool {
+	var answer *Answer
+	return errors.As(err, &answer) && answer.Status == status
+}
+
+// putOff reports whether the store asks for the same request later: some take one write of
+// a key a second. That is no failed attempt.
+func putOff(err error) bool { return answered(err, statusTooMany) || answered(err, statusSlowDown) }
 
 func (p *probe) unchanged(ctx context.Context, complaint, key string, etag ETag, rev string) error {
 	o, err := p.store.Get(ctx, key)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,17 +55,28 @@ func (p *probe) raceMatch(ctx context.Context) error {
 	return p.race(ctx, "if-match of one etag", string(o.Body), IfMatch(o.ETag))
 }
 
-// race sends writes of one key at once, all with the same precondition, and judges.
+// race sends writes of one key at once, all with the same precondition, and judges. It
+// sends them again as long as the store puts all of them off.
 func (p *probe) race(ctx context.Context, what, before string, pre Precondition) error {
 	key := p.key + "-race"
 	errs := make([]error, probeWriters)
 	bodies := make([]string, probeWriters)
-	var work sync.WaitGroup
-	for w := range errs {
+	for w := range bodies {
 		bodies[w] = string(p.body(fmt.Sprintf("%s by writer %d", what, w)))
-		work.Go(func() { _, errs[w] = p.store.Put(ctx, key, []byte(bodies[w]), pre) })
 	}
-	work.Wait()
+	for n := 1; ; n++ {
+		var work sync.WaitGroup
+		for w := range errs {
+			work.Go(func() { _, errs[w] = p.store.Put(ctx, key, []byte(bodies[w]), pre) })
+		}
+		work.Wait()
+		if slices.ContainsFunc(errs, func(err error) bool { return !putOff(err) }) {
+			break
+		}
+		if retry.Wait(ctx, settleBackoff().Delay(n)) != nil {
+			return errs[0]
+		}
+	}
 	o, err := p.store.Get(ctx, key)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err

@@ -3,6 +3,7 @@ package object_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -247,5 +248,48 @@ func TestExamineStopsAtTheFirst(t *testing.T) {
 	last := findings[len(findings)-1].Result
 	if results[object.ResultMissing] != 1 || results[object.ResultNotChecked] != 1 || last != object.ResultNotChecked {
 		t.Errorf("%+v", findings)
+	}
+}
+
+// slow is a store that takes one write of a key a second.
+type slow struct {
+	object.Store
+	mu    sync.Mutex
+	taken map[string]time.Time
+}
+
+func (s *slow) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, ok := s.taken[key]; ok && time.Since(last) < time.Second {
+		return "", fmt.Errorf("%w: %w", object.ErrUnknown, &object.Answer{Bucket: "b", Status: 429, Code: "SlowDown"})
+	}
+	s.taken[key] = time.Now()
+	return s.Store.Put(ctx, key, body, pre)
+}
+
+// TestProbeWaitsWhenPutOff holds that a store which takes one write of a key a second is
+// examined as any other, racing writers included, and that what it lacks is found.
+func TestProbeWaitsWhenPutOff(t *testing.T) {
+	for want, inner := range map[string]func() object.Store{
+		"": func() object.Store { return mem.New(mem.Config{}) },
+		"if-match of an outdated etag overwrites": func() object.Store {
+			return deaf{Store: mem.New(mem.Config{}), put: func(
+				s object.Store, ctx context.Context, k string, b []byte, pre object.Precondition,
+			) (object.ETag, error) {
+				if !pre.Absent() {
+					pre = object.Precondition{}
+				}
+				return s.Put(ctx, k, b, pre)
+			}}
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if err := object.Probe(t.Context(), &slow{Store: inner(), taken: map[string]time.Time{}}, "run"); object.Reason(err) != want {
+					t.Errorf("probe: %v, want %q", err, want)
+				}
+			})
+		})
 	}
 }
