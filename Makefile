@@ -156,7 +156,7 @@ vulncheck: ## Check for known vulnerabilities, where the database can be reached
 
 .PHONY: e2e
 e2e: build ## Tell the stories of the main job with real processes (and containers where an engine answers)
-	$(GO) test -tags integration -count=1 -timeout 40m -v ./integration/mainjob
+	$(GO) test -tags integration -count=1 -timeout 40m -parallel 6 -v ./integration/mainjob
 
 .PHONY: e2e-aws
 e2e-aws: build ## Tell the stories of a shard on AWS, with real processes and a stand-in for AWS

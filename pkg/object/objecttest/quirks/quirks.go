@@ -5,137 +5,159 @@ package quirks
 import (
 	"net/http"
 	"net/http/httptest"
-	"regexp"
-	"strings"
 	"sync"
+	"time"
 )
 
-// Modes returns the names of the quirks, in the order of docs/storage.md.
-func Modes() []string {
-	return []string{
-		"conditions ignored", "conditions inverted", "weak ETags", "missing ETags", "409 for 412", "hidden keys", "no page tokens",
-		"delete markers", "clock skew", "5xx before landing", "5xx after landing", "one write at a time",
-	}
+// quirk is what goes otherwise. What is nil goes as it should.
+type quirk struct {
+	name    string
+	refuses func(s *Store, r request) (status int, code string) // 0: the request goes on to the store
+	asks    func(r request)                                     // changes a request
+	answers func(s *Store, r request, a *answer)                // changes what the store answered
 }
 
-// Store is the handler. Every third write meets the faults that come and go.
+// request is one request, and which of its kind it is.
+type request struct {
+	*http.Request
+	put   bool
+	lists bool
+	nth   int // of all writes; 0: it is none
+}
+
+// third reports whether r is a write that meets a fault which comes and goes.
+func (r request) third() bool { return r.put && r.nth%3 == 0 }
+
+// answer is what a store answers.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	cut    bool // the connection ends within it
+}
+
+// Modes returns the names of the quirks, in the order of docs/storage.md.
+func Modes() (names []string) {
+	for _, q := range all() {
+		names = append(names, q.name)
+	}
+	return names
+}
+
+// Store is the handler. Safe for concurrent use.
 type Store struct {
-	mode  string
 	inner http.Handler
 
 	mu      sync.Mutex
+	quirk   quirk
 	writes  int
 	deleted map[string]bool
 	busy    map[string]bool
+	written map[string]time.Time // when a write of a path was let through last
+	history history
 }
 
 // New returns a handler with the quirk of that name before inner.
 func New(mode string, inner http.Handler) *Store {
-	return &Store{mode: mode, inner: inner, deleted: map[string]bool{}, busy: map[string]bool{}}
+	s := &Store{inner: inner, deleted: map[string]bool{}, busy: map[string]bool{}, written: map[string]time.Time{}, history: history{}}
+	s.Switch(mode)
+	return s
+}
+
+// Switch makes the quirk of that name the one that requests meet from now on; none has
+// the empty name.
+func (s *Store) Switch(mode string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.quirk = quirk{}
+	for _, q := range all() {
+		if q.name == mode {
+			s.quirk = q
+		}
+	}
 }
 
 // ServeHTTP implements http.Handler.
-func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if code, status := s.before(r); status != 0 {
-		refuse(w, status, code)
-		return
+func (s *Store) ServeHTTP(w http.ResponseWriter, plain *http.Request) {
+	r, q := s.begin(plain)
+	if q.refuses != nil {
+		if status, code := q.refuses(s, r); status != 0 {
+			send(w, refusal(status, code))
+			return
+		}
 	}
-	answer := httptest.NewRecorder()
-	s.inner.ServeHTTP(answer, r)
-	s.after(w, r, answer)
+	if q.asks != nil {
+		q.asks(r)
+	}
+	send(w, s.pass(r, q))
 }
 
-// before changes a request, or says how it is refused.
-func (s *Store) before(r *http.Request) (code string, status int) {
+// pass has the store answer.
+func (s *Store) pass(r request, q quirk) answer {
+	changes := r.put || r.Method == http.MethodDelete
+	if changes {
+		s.remember(r.URL.Path, time.Time{})
+	}
+	recorded := httptest.NewRecorder()
+	s.inner.ServeHTTP(recorded, r.Request)
+	if changes {
+		s.remember(r.URL.Path, time.Now())
+	}
+	a := answer{status: recorded.Code, header: recorded.Header(), body: recorded.Body.String()}
+	if q.answers != nil {
+		q.answers(s, r, &a)
+	}
+	return a
+}
+
+func (s *Store) begin(plain *http.Request) (request, quirk) {
+	r := request{Request: plain, put: plain.Method == http.MethodPut, lists: plain.URL.Query().Has("list-type")}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	put := r.Method == http.MethodPut
-	if put {
+	if r.put {
 		s.writes++
+		r.nth = s.writes
 	}
-	switch s.mode {
-	case "delete markers":
-		if put && s.deleted[r.URL.Path] && r.Header.Get("If-None-Match") != "" {
-			return "PreconditionFailed", http.StatusPreconditionFailed
-		}
-		s.deleted[r.URL.Path] = s.deleted[r.URL.Path] || r.Method == http.MethodDelete
-	case "clock skew":
-		return "RequestTimeTooSkewed", http.StatusForbidden
-	case "5xx before landing":
-		if put && s.writes%3 == 0 {
-			return "InternalError", http.StatusInternalServerError
-		}
-	case "one write at a time":
-		if put && s.busy[r.URL.Path] {
-			s.busy[r.URL.Path] = false // the next one is let through
-			return "SlowDown", http.StatusServiceUnavailable
-		}
-		s.busy[r.URL.Path] = put
-	default:
-		s.rewrite(r)
-	}
-	return "", 0
+	return r, s.quirk
 }
 
-// rewrite changes a request that is let through.
-func (s *Store) rewrite(r *http.Request) {
-	switch s.mode {
-	case "conditions ignored":
-		r.Header.Del("If-Match")
-		r.Header.Del("If-None-Match")
-	case "conditions inverted":
-		if r.Method == http.MethodPut && r.Header.Get("If-None-Match") != "" {
-			r.Header.Del("If-None-Match")
-			r.Header.Set("If-Match", "*")
-		}
-	case "no page tokens":
-		q := r.URL.Query()
-		q.Del("start-after")
-		q.Del("continuation-token")
-		r.URL.RawQuery = q.Encode()
+// do runs f, which uses what the handler remembers.
+func (s *Store) do(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func refusal(status int, code string) answer {
+	return answer{
+		status: status, header: http.Header{"Content-Type": {"application/xml"}},
+		body: "<Error><Code>" + code + "</Code><Message>quirk</Message></Error>",
 	}
 }
 
-var lastKey = regexp.MustCompile(`(?s)<Contents>(?:[^<]|<[^/]|</[^C]|</C[^o])*page3.*?</Contents>`)
-
-// after passes the answer on, changed.
-func (s *Store) after(w http.ResponseWriter, r *http.Request, answer *httptest.ResponseRecorder) {
-	header, body, status := answer.Header(), answer.Body.String(), answer.Code
-	switch s.mode {
-	case "weak ETags":
-		if etag := header.Get("ETag"); etag != "" {
-			header.Set("ETag", "W/"+etag)
-		}
-	case "missing ETags":
-		header.Del("ETag")
-	case "409 for 412":
-		if status == http.StatusPreconditionFailed {
-			refuse(w, http.StatusConflict, "ConditionalRequestConflict")
-			return
-		}
-	case "hidden keys":
-		if strings.Contains(r.URL.RawQuery, "list-type") {
-			body = lastKey.ReplaceAllString(body, "")
-			header.Del("Content-Length")
-		}
-	case "5xx after landing":
-		s.mu.Lock()
-		lost := r.Method == http.MethodPut && s.writes%3 == 0
-		s.mu.Unlock()
-		if lost {
-			refuse(w, http.StatusBadGateway, "BadGateway")
-			return
-		}
+// send writes an answer, or the beginning of one.
+func send(w http.ResponseWriter, a answer) {
+	if a.cut {
+		cut(w)
+		return
 	}
-	for name, values := range header {
+	for name, values := range a.header {
 		w.Header()[name] = values
 	}
-	w.WriteHeader(status)
-	_, _ = w.Write([]byte(body))
+	w.WriteHeader(a.status)
+	_, _ = w.Write([]byte(a.body))
 }
 
-func refuse(w http.ResponseWriter, status int, code string) {
-	w.Header().Set("Content-Type", "application/xml")
-	w.WriteHeader(status)
-	_, _ = w.Write([]byte("<Error><Code>" + code + "</Code><Message>quirk</Message></Error>"))
+// cut ends the connection within the headers of an answer.
+func cut(w http.ResponseWriter) {
+	hijacker, ok := w.(http.Hijacker)
+	if !ok {
+		panic(http.ErrAbortHandler) // ends the connection without an answer
+	}
+	conn, _, err := hijacker.Hijack()
+	if err != nil {
+		return // it has ended
+	}
+	_, _ = conn.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nETag: \"d41d"))
+	_ = conn.Close()
 }

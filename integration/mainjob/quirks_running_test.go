@@ -1,0 +1,95 @@
+//go:build integration
+
+package mainjob
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object/objecttest/quirks"
+)
+
+// quirkLasts is longer than a lease of the development stack.
+const quirkLasts = 40 * time.Second
+
+// TestStoreTurnsQuirky holds that no machine goes when the store gets a quirk under a
+// leader, that the leader goes on or the log names what the store lacks or answers, as the
+// table of docs/storage.md says, and that a leader acts again when the quirk is gone.
+func TestStoreTurnsQuirky(t *testing.T) {
+	slots := make(chan struct{}, 6) // they mostly wait
+	for _, mode := range quirks.Modes() {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			slots <- struct{}{}
+			t.Cleanup(func() { <-slots })
+			turnsQuirky(t, mode, quirkRow(t, mode)[1])
+		})
+	}
+}
+
+func turnsQuirky(t *testing.T, mode, want string) {
+	s := &stack{t: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), provider: "process"}
+	bucket := filepath.Join(s.temp, "dev-s3")
+	log, health, store := s.serveQuirk("", bucket)
+	leads := func() (bool, string) {
+		code, body := get(health)
+		n, records := s.machines("dev-1"), s.recordCount(bucket)
+		return code == http.StatusOK && strings.Contains(body, "leading") && n == 2 && records >= 2,
+			fmt.Sprintf("%d %s: %d machines, %d records", code, body, n, records)
+	}
+	s.eventually(time.Minute, "the group is at its size", leads)
+	machines := s.processes()
+	store.Switch(mode)
+	other := s.staysFor(quirkLasts, health, machines)
+	said, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, words, told := strings.Cut(want, "the log says: "); told {
+		if !strings.Contains(string(said), words) {
+			t.Errorf("the log does not say %q", words)
+		}
+	} else if other != "" {
+		t.Errorf("the leader's health was %q; the table says %q", other, want)
+	}
+	store.Switch("")
+	s.eventually(2*time.Minute, "a leader is back", leads)
+	if now := s.processes(); !slices.Equal(now, machines) {
+		t.Fatalf("machines are now %q, were %q", now, machines)
+	}
+	s.kill("dev-1", filepath.Base(filepath.Dir(machines[0])))
+	s.eventually(time.Minute, "a machine that died is replaced", func() (bool, string) {
+		now := s.processes()
+		return len(now) == 2 && !slices.Contains(now, machines[0]) && s.machines("dev-1") == 2, fmt.Sprintf("%q", now)
+	})
+}
+
+// staysFor fails if one of the machines goes within a time, or another comes, and returns
+// what the server's health was other than that it leads; empty: nothing else.
+func (s *stack) staysFor(span time.Duration, health string, machines []string) (other string) {
+	s.t.Helper()
+	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(200 * time.Millisecond) { // other processes: no event to wait for
+		if now := s.processes(); !slices.Equal(now, machines) || s.machines("dev-1") != len(machines) {
+			s.t.Fatalf("machines are now %q, %d of them alive, were %q", now, s.machines("dev-1"), machines)
+		}
+		if code, body := get(health); code != 0 && (code != http.StatusOK || !strings.Contains(body, "leading")) {
+			other = fmt.Sprintf("%d %s", code, body)
+		}
+	}
+	return other
+}
+
+// processes are the files of the machines' processes, sorted.
+func (s *stack) processes() []string {
+	files, err := filepath.Glob(filepath.Join(s.temp, "agents", "dev-1", "*", "pid"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return files
+}
