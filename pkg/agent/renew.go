@@ -67,7 +67,8 @@ func (a *agent) renewed(ctx context.Context, client *rpc.Client) {
 func (a *agent) setNextAside(ctx context.Context) {
 	aside := inUseName(identity.NextName, a.config.Now())
 	if err := a.folder.Rename(identity.NextName, aside); err != nil {
-		a.config.Logger.LogAttrs(ctx, slog.LevelError, "the next private key is another instance's, and can't be set aside", slog.Any("error", err))
+		a.config.Logger.LogAttrs(ctx, slog.LevelError, "the next private key is another instance's, and can't be set aside",
+			slog.Any("error", err))
 		return
 	}
 	a.nextReplaced = true

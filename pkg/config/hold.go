@@ -67,6 +67,8 @@ func (j *judgement) judgeKnown() {
 			if !isStatic && lives && (j.Certain || j.doubtful) {
 				j.changed[name] = was // the deletion was accepted
 			}
+		case there && sameWish(is, was):
+			j.changed[name] = j.found(was)
 		case was.unread != nil, isStatic && !was.overrides():
 		case j.Certain, lives && (j.doubtful || !isStatic):
 			j.changed[name] = j.mark(name, was)
@@ -113,6 +115,14 @@ func (j *judgement) mark(name string, was Entry) Entry {
 	return was
 }
 
+// found ends that an entry counts as missing.
+func (j *judgement) found(was Entry) Entry {
+	if was.Missing {
+		was.Missing, was.Revision = false, j.nextRevision(was.Revision)
+	}
+	return was
+}
+
 func (j *judgement) nextRevision(before uint64) uint64 {
 	return max(before, j.rev, j.stored.header.Rev) + 1
 }
@@ -120,6 +130,16 @@ func (j *judgement) nextRevision(before uint64) uint64 {
 // overrides reports whether an entry has a say in a group that static config names.
 func (e Entry) overrides() bool {
 	return e.Size != nil || e.InstanceType != nil || e.Vars != nil || e.Rotation != nil || len(e.Leaving) > 0
+}
+
+// sameWish reports whether an entry says all that was known, and that it is there: it may
+// be of another revision.
+func sameWish(is, was Entry) bool {
+	if is.unread != nil || is.Missing {
+		return false
+	}
+	is.Revision, is.Missing = was.Revision, was.Missing
+	return sameEntry(is, was)
 }
 
 // sameEntry reports whether two entries have the same text.

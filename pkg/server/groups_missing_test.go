@@ -224,6 +224,46 @@ func TestGroupRecordsLost(t *testing.T) {
 	}
 }
 
+// TestGoodCopyPutBack: an object put back as it was ends the holds of its groups, though
+// its rev is old. Where it says something else than what is known, the group stays held.
+func TestGoodCopyPutBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		size string // of job in what is put back
+		held bool
+	}{"as it was": {"9", false}, "smaller": {"8", true}, "larger": {"10", true}} {
+		t.Run(name, simulation(func(t *testing.T) {
+			s, p, _ := elevenOf(t)
+			machines := s.living()
+			copied := s.get(groupsAt)
+			s.remove(groupsAt)
+			p.idle()
+			for _, key := range []string{"job", "web"} {
+				if g := s.mustGroup(p, key); condition(g, missingGroup) == nil {
+					t.Fatalf("before: %s is %v", key, g)
+				}
+			}
+			etag := s.mustGroup(p, "web").GetEtag()
+			s.put(groupsAt, strings.Replace(copied, `"size": 9`, `"size": `+c.size, 1))
+			p.idle()
+			s.keptAll("with the copy", machines)
+			for _, taken := range []bool{false, true} {
+				if taken {
+					p.ends()
+					p = s.successorNamed("c") // which has no cache
+					time.Sleep(3 * time.Minute)
+				}
+				if g := s.mustGroup(p, "job"); (condition(g, missingGroup) != nil) != c.held || g.GetSize() != 9 {
+					t.Errorf("taken over %v: job is %v", taken, g)
+				}
+				if g := s.mustGroup(p, "web"); condition(g, missingGroup) != nil || g.GetSize() != 2 || g.GetEtag() == etag {
+					t.Errorf("taken over %v: web is %v, was of etag %s while it was held", taken, g, etag)
+				}
+			}
+			s.keptAll("after a takeover", machines)
+		}))
+	}
+}
+
 // endHold says of the held groups what is meant, in each of the ways that there are.
 func (s *site) endHold(p *process, unknown bool) {
 	s.t.Helper()

@@ -163,7 +163,8 @@ func TestImageWithKeysOfAnother(t *testing.T) {
 			g.awaitFile(id, "app.conf", "info "+string(id))
 			g.checkCertificate(id, "web")
 			g.checkCertificate(id, "peer")
-			if aside, err := filepath.Glob(g.path(id, "keys", "*.key.in-use-*")); err != nil || len(aside) != map[bool]int{true: 0, false: 2}[id == a] {
+			aside, err := filepath.Glob(g.path(id, "keys", "*.key.in-use-*"))
+			if want := map[bool]int{true: 0, false: 2}[id == a]; err != nil || len(aside) != want {
 				t.Errorf("%s has set aside %v, %v", id, aside, err)
 			}
 			if id != a && g.readKey(id, "web.key") == before {

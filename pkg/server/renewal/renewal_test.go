@@ -127,7 +127,8 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	s.agentKey = rpc.KeyInUse
-	if _, err := s.renew(t, agentCaller(1)); !rpc.KeyTaken(rpc.Status(err)) || !strings.Contains(err.Error(), "public_key: it is the key of another") {
+	if _, err := s.renew(t, agentCaller(1)); !rpc.KeyTaken(rpc.Status(err)) ||
+		!strings.Contains(err.Error(), "public_key: it is the key of another") {
 		t.Errorf("with the key of another instance: %v", err)
 	}
 	if _, err := s.Renew(t.Context(), ""); status.Code(rpc.Status(err)) != codes.Unauthenticated {
