@@ -58,6 +58,9 @@ type Entry struct {
 	Missing bool `json:"missing,omitempty"`
 	// Undefined: beside Missing, nothing is known but Size, which is how many there are.
 	Undefined bool `json:"undefined,omitempty"`
+	// SizeKept: Size is how many there were when a create without one defined a group of
+	// which nothing was known, so that it can be repeated. Over when a size is given.
+	SizeKept bool `json:"size_kept,omitempty"`
 	// Revision rises with every change that is asked for; 0 before there was one,
 	// or when it was made by a version that has none.
 	Revision uint64 `json:"revision,omitempty"`

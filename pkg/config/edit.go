@@ -138,8 +138,8 @@ func (e Entry) givesWay(key fleet.GroupKey, c Change) bool {
 	return e.Removed || e.Undefined || e.made(key, c)
 }
 
-// made reports whether an entry is just what a change makes where there is none, so
-// that a create whose answer was lost can be repeated.
+// made reports whether an entry is just what a change makes where there is none, or
+// where only the size was known, so that a create whose answer was lost can be repeated.
 func (e Entry) made(key fleet.GroupKey, c Change) bool {
 	made, err := Dynamic{}.Upsert(key, c)
 	if err != nil || e.unread != nil {
@@ -147,6 +147,9 @@ func (e Entry) made(key fleet.GroupKey, c Change) bool {
 	}
 	want, _ := made.Entry(key)
 	e.Revision, e.unknown = want.Revision, want.unknown
+	if e.SizeKept && c.Size == nil {
+		e.Size, e.SizeKept = want.Size, want.SizeKept
+	}
 	return reflect.DeepEqual(e, want)
 }
 
@@ -215,6 +218,7 @@ func (d Dynamic) Upsert(key fleet.GroupKey, c Change) (Dynamic, error) {
 	if entry.Removed || entry.unread != nil {
 		entry = Entry{}
 	}
+	entry.SizeKept = c.Size == nil && (entry.SizeKept || entry.Undefined && c.Create)
 	entry.Missing, entry.Undefined = false, false
 	set(&entry.Template, c.Template)
 	set(&entry.Size, c.Size)
@@ -280,7 +284,7 @@ func (d Dynamic) Remove(key fleet.GroupKey) Dynamic {
 		entry = Entry{}
 	}
 	entry.Missing, entry.Undefined = false, false
-	entry.Removed, entry.Leaving, entry.Size = true, nil, nil
+	entry.Removed, entry.Leaving, entry.Size, entry.SizeKept = true, nil, nil, false
 	return d.revised(key, entry)
 }
 

@@ -138,7 +138,7 @@ func sameWish(is, was Entry) bool {
 	if is.unread != nil || is.Missing {
 		return false
 	}
-	is.Revision, is.Missing = was.Revision, was.Missing
+	is.Revision, is.Missing, is.SizeKept = was.Revision, was.Missing, was.SizeKept
 	return sameEntry(is, was)
 }
 

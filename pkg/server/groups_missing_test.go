@@ -279,9 +279,7 @@ func (s *site) endHold(p *process, unknown bool) {
 	}
 	if unknown {
 		refused(s.t, reset("job"), codes.FailedPrecondition, "create")
-		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Template: ptr("knd"), Create: true}); err != nil {
-			s.t.Fatal(err)
-		}
+		s.define(p)
 	} else if err := reset("job"); err != nil {
 		s.t.Fatal(err)
 	}
@@ -299,6 +297,44 @@ func (s *site) endHold(p *process, unknown bool) {
 	}
 	ended("web", 1)
 	p.awaitSize("web", 1)
+}
+
+// define gives a held group its definition again. Who got no reply may do the same again,
+// and only that.
+func (s *site) define(p *process) {
+	s.t.Helper()
+	create := func(change func(*nstancev1.UpsertGroupRequest)) (*nstancev1.GroupStatus, error) {
+		req := &nstancev1.UpsertGroupRequest{Key: "job", Template: ptr("knd"), Create: true}
+		change(req)
+		return p.upsert(req)
+	}
+	same := func(*nstancev1.UpsertGroupRequest) {}
+	first, err := create(same)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for range 2 {
+		if again, err := create(same); err != nil || again.GetEtag() != first.GetEtag() || again.GetSize() != 9 {
+			s.t.Errorf("repeated: %v, %v, was %v", again, err, first)
+		}
+	}
+	for name, change := range map[string]func(*nstancev1.UpsertGroupRequest){
+		"a size":         func(r *nstancev1.UpsertGroupRequest) { r.Size = ptr(int32(1)) },
+		"vars":           func(r *nstancev1.UpsertGroupRequest) { r.Vars = ofColour("red") },
+		"another surge":  func(r *nstancev1.UpsertGroupRequest) { r.MaxSurge = ptr("3") },
+		"a machine type": func(r *nstancev1.UpsertGroupRequest) { r.InstanceType = ptr("huge") },
+	} {
+		_, err := create(change)
+		refused(s.t, err, codes.AlreadyExists, "job")
+		if g := s.mustGroup(p, "job"); g.GetEtag() != first.GetEtag() {
+			s.t.Errorf("%s: it is %v, was %v", name, g, first)
+		}
+	}
+	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Size: ptr(int32(9))}); err != nil {
+		s.t.Fatal(err)
+	}
+	_, err = create(same) // its size is one that was asked for now
+	refused(s.t, err, codes.AlreadyExists, "job")
 }
 
 // TestHeldGroupIsDeleted: to delete a group of which nothing but instances is known
