@@ -87,6 +87,8 @@ func requestCommands() []command {
 		{"config without GROUP", doConfigWithout},
 		{"config renames GROUP", doConfigRenames},
 		{"config whole", doConfigWhole},
+		{"groups lost", doGroupsLost},
+		{"groups back", doGroupsBack},
 		{"refresh", doRefresh},
 		{"refresh unconfirmed", doRefreshUnconfirmed},
 

@@ -1,7 +1,13 @@
 package shardtest
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
 )
 
 // change puts another config into the store; it takes effect with a refresh, or
@@ -64,6 +70,36 @@ func doConfigBroken(s *Shard, _ args) error {
 
 func doConfigMended(s *Shard, _ args) error {
 	return s.change(func(c *Settings) error { c.Broken = false; return nil })
+}
+
+// groupsKey is the object of the default tenant's groups.
+const groupsKey = "groups/" + shardID + "/" + fleet.DefaultTenant + ".jsonc"
+
+// doGroupsLost removes the object of the default tenant's groups by hand.
+func doGroupsLost(s *Shard, _ args) error {
+	o, err := s.bucket.Get(context.Background(), groupsKey)
+	if errors.Is(err, object.ErrNotFound) {
+		return nothing("there are no groups")
+	}
+	if err != nil {
+		return fmt.Errorf("get groups: %w", err)
+	}
+	s.lost = o.Body
+	if err := s.bucket.Delete(context.Background(), groupsKey); err != nil {
+		return fmt.Errorf("delete groups: %w", err)
+	}
+	return nil
+}
+
+// doGroupsBack puts the object back that was removed last, whatever is there.
+func doGroupsBack(s *Shard, _ args) error {
+	if s.lost == nil {
+		return nothing("no groups were lost")
+	}
+	if _, err := s.bucket.Put(context.Background(), groupsKey, s.lost, object.Precondition{}); err != nil {
+		return fmt.Errorf("put groups: %w", err)
+	}
+	return nil
 }
 
 // doHeal ends every fault: all servers run and reach each other, the store and

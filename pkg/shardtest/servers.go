@@ -146,7 +146,7 @@ func (h *logs) Enabled(_ context.Context, level slog.Level) bool {
 
 // Handle implements slog.Handler.
 func (h *logs) Handle(_ context.Context, r slog.Record) error {
-	if told := story(r.Message); told != "" && !h.shard.opts.Logs {
+	if told := story(r); told != "" && !h.shard.opts.Logs {
 		h.shard.Timeline.Say(h.actor, "%s", told)
 	}
 	h.judge(r)
@@ -183,8 +183,8 @@ func (h *logs) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h *logs) WithGroup(string) slog.Handler { return h }
 
 // story is what a line of a log says that a reader of the timeline should know.
-func story(message string) string {
-	switch message {
+func story(r slog.Record) string {
+	switch r.Message {
 	case "ready to act":
 		return "is ready to act"
 	case "gave up the lead to a server that can act":
@@ -193,6 +193,23 @@ func story(message string) string {
 		return "leads no more"
 	case "the shard's config can't run, the last accepted one does":
 		return "finds an invalid config and runs the last accepted one"
+	case "problem":
+		return hold(r)
+	default:
+		return ""
+	}
+}
+
+// hold is what a problem says that is told of what a leader holds as it was; empty: it
+// is another problem.
+func hold(r slog.Record) string {
+	told := map[string]string{}
+	r.Attrs(func(a slog.Attr) bool { told[a.Key] = a.Value.String(); return true })
+	switch told["reason"] {
+	case "GroupRecordMissing":
+		return "holds group " + told["group"] + ", whose record is missing"
+	case "ConfigAwaitsConfirmation":
+		return "holds a config that takes groups away, and runs the last accepted one"
 	default:
 		return ""
 	}

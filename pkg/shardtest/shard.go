@@ -51,6 +51,7 @@ type Shard struct {
 	store    *objecttest.Faults
 	world    *fake.World
 	settings Settings
+	lost     []byte // the text of the groups that were removed by hand last; nil: none were
 	servers  []*server
 	operator *operator
 	plagues  *plagues
