@@ -44,12 +44,13 @@ func (r *refresher) atTakeover(ctx context.Context) error {
 }
 
 // unasked refuses a config that takes groups away from the one that was accepted last
-// which have instances, or may have: what a listing lacks is not gone. Where that is not known there is nothing to compare with.
+// which have instances, or may have: what a listing lacks is not gone. Where that is not
+// known there is nothing to compare with.
 func (r *refresher) unasked(last appliedConfig, c Accepted) error {
 	if last.shard == nil || bytes.Equal(last.body, c.body) {
 		return nil
 	}
-	return removalCheck{groups: r.groups, unasked: true}.permits(last.shard, c.shard, nil)
+	return r.removals.atTakeover().permits(last.shard, c.shard, nil)
 }
 
 // choose decides between config/ and the last accepted config at a takeover, which
@@ -64,7 +65,7 @@ func (r *refresher) choose(c Accepted) Accepted {
 		held, next = c, *c.other
 	}
 	held.other, next.other = nil, nil
-	removals, _ := removalCheck{groups: r.groups, unasked: true}.removals(held.shard, next.shard)
+	removals, _ := r.removals.atTakeover().removals(held.shard, next.shard)
 	_, ending := restartFields(r.cfg.Boot, next.shard)
 	switch {
 	case len(removals) > 0:

@@ -1,6 +1,8 @@
 package leader
 
 import (
+	"time"
+
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/server/ledger"
@@ -13,13 +15,10 @@ import (
 // ReasonRecordMissing is the reason of the problem of such a group.
 const ReasonRecordMissing = "GroupRecordMissing"
 
-// holding judges which of a term's groups are held.
-type holding struct{ groups *groups }
-
 // hold judges a tenant's object as it was read, and returns the entries with which to go
-// on, and the highest rev that is known of it.
-func (x holding) hold(
-	t *tenant, stored *config.Entries, o ledger.GroupsObject, living living,
+// on, and the highest rev that is known of it. The store lacks what they differ in.
+func hold(
+	static *config.Shard, t *tenant, stored *config.Entries, o ledger.GroupsObject, living living,
 ) (held *config.Entries, rev uint64, err error) {
 	h := config.Held{Tenant: t.name, Absent: o.ETag == "", Known: t.entries, Certain: true, Living: living[t.name]}
 	if h.Known == nil {
@@ -31,14 +30,8 @@ func (x holding) hold(
 	if h.Known != nil {
 		rev = h.Known.Header().Rev
 	}
-	held, err = x.groups.static.Hold(stored, h)
-	if err != nil {
-		return nil, 0, err
-	}
-	if len(held.Differing(stored)) > 0 {
-		x.groups.doubt() // until it is durable
-	}
-	return held, rev, nil
+	held, err = static.Hold(stored, h)
+	return held, rev, err
 }
 
 // living counts managed instances that live, by tenant and group. A group with none but
@@ -67,10 +60,16 @@ func (r records) living() living {
 	return living
 }
 
+// holding knows which of a term's groups are held.
+type holding struct {
+	groups  *groups
+	records records
+}
+
 // missing reports whether a group is held because its record is missing.
 func (x holding) missing(key fleet.GroupKey) bool {
 	group, desired := x.groups.Group(key)
-	return group.RecordMissing != "" && (desired || x.groups.records.lives(key))
+	return group.RecordMissing != "" && (desired || x.records.lives(key))
 }
 
 // lives reports whether a group has instances.
@@ -83,12 +82,13 @@ func (r records) lives(key fleet.GroupKey) bool {
 	return false
 }
 
-// report reports those of the groups whose record is missing that are to be told.
-func (x holding) report(which func(fleet.GroupKey) bool) {
+// problems are those of the groups whose record is missing that are to be told.
+func (x holding) problems(now time.Time, which func(fleet.GroupKey) bool) (all []fleet.Problem) {
 	for _, key := range x.groups.All() {
 		if x.missing(key) && which(key) {
 			group, _ := x.groups.Group(key)
-			x.groups.report(fleet.Problem{At: x.groups.cfg.Now(), Reason: ReasonRecordMissing, Message: group.RecordMissing, Group: key})
+			all = append(all, fleet.Problem{At: now, Reason: ReasonRecordMissing, Message: group.RecordMissing, Group: key})
 		}
 	}
+	return all
 }

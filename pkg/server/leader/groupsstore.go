@@ -73,12 +73,6 @@ func (g *groups) of(name string) *tenant {
 	return t
 }
 
-// none are the entries of a tenant that has none.
-func (g *groups) none() *config.Entries {
-	none, _ := config.Dynamic{Rev: g.floor.Load()}.OfTenant("") // what is empty can be encoded
-	return none
-}
-
 // all are the tenants that a config has, or an object tells of, that have instances, and
 // those that were asked for.
 func (g *groups) all(static *config.Shard) []*tenant {
@@ -102,6 +96,21 @@ func (g *groups) all(static *config.Shard) []*tenant {
 		all = append(all, g.of(name))
 	}
 	return all
+}
+
+// dynamic are the entries of all tenants that a config has, or that are known otherwise.
+// A tenant whose object can't be read counts as having none, and unread holds its name.
+// The caller holds all turns, or is the only one yet.
+func (g *groups) dynamic(static *config.Shard) (entries config.Dynamic, unread map[string]bool) {
+	entries, unread = config.Dynamic{Groups: map[string]map[string]config.Entry{}}, map[string]bool{}
+	for _, t := range g.all(static) {
+		if t.entries != nil {
+			maps.Copy(entries.Groups, t.entries.Dynamic(t.name).Groups)
+			continue
+		}
+		unread[t.name] = true
+	}
+	return entries, unread
 }
 
 // load makes memory what the store holds, and reports whether that differs. Its caller
@@ -158,9 +167,13 @@ func (g *groups) read(t *tenant, o ledger.GroupsObject, living living) (differs 
 		return false, nil
 	}
 	if o.ETag == "" {
-		held, rev, err := holding{g}.hold(t, g.none(), o, living)
+		none, _ := config.Dynamic{Rev: g.floor.Load()}.OfTenant("") // what is empty can be encoded
+		held, rev, err := hold(g.static, t, none, o, living)
 		if err != nil {
 			return false, err
+		}
+		if len(held.Names()) > 0 {
+			g.doubt() // until it is durable
 		}
 		g.breaks(t, nil)
 		t.entries, t.stale = held, false
@@ -179,9 +192,12 @@ func (g *groups) read(t *tenant, o ledger.GroupsObject, living living) (differs 
 	if err := t.version.saw(entries.Header(), o.ETag); err != nil {
 		return false, err
 	}
-	held, rev, err := holding{g}.hold(t, entries, o, living)
+	held, rev, err := hold(g.static, t, entries, o, living)
 	if err != nil {
 		return false, err
+	}
+	if len(held.Differing(entries)) > 0 {
+		g.doubt() // until it is durable
 	}
 	t.version.rev = max(t.version.rev, rev)
 	if g.brokenOf(t) != nil {
@@ -340,7 +356,9 @@ func (g *groups) wrong(key fleet.GroupKey) bool {
 // tell reports what is wrong with the definitions of dynamic groups, and which of them
 // are missing.
 func (g *groups) tell() {
-	holding{g}.report(func(fleet.GroupKey) bool { return true })
+	for _, p := range (holding{g, g.records}).problems(g.cfg.Now(), func(fleet.GroupKey) bool { return true }) {
+		g.report(p)
+	}
 	for _, p := range g.invalid() {
 		g.report(fleet.Problem{At: g.cfg.Now(), Reason: ReasonGroups, Message: p.String(), Group: groupIn(p.Path)})
 	}

@@ -26,6 +26,7 @@ type refresher struct {
 	term     context.Context //nolint:containedctx // in which all refreshes end
 	config   *running
 	groups   *groups
+	removals removalCheck
 	problems *problems
 	doubt    func() // called when it is not known what applied/ holds
 
@@ -92,7 +93,7 @@ func (r *refresher) refresh(ctx context.Context, accepted []fleet.GroupKey) (upd
 	case err != nil:
 		return false, r.storageError(err)
 	case settled && bytes.Equal(o.Body, now.body):
-		if err := (removalCheck{groups: r.groups}).areGone(accepted); err != nil {
+		if err := r.removals.areGone(accepted); err != nil {
 			return false, err
 		}
 		now.info = o.Info
@@ -100,9 +101,7 @@ func (r *refresher) refresh(ctx context.Context, accepted []fleet.GroupKey) (upd
 		return false, r.stillLeading()
 	}
 	next := Accepted{shard: shard, body: o.Body, info: o.Info}.on(r.cfg.Boot)
-	permits := func(appliedConfig) error {
-		return removalCheck{groups: r.groups}.permits(now.shard, next.shard, accepted)
-	}
+	permits := func(appliedConfig) error { return r.removals.permits(now.shard, next.shard, accepted) }
 	if err := r.accept(ctx, next, permits, r.betweenPasses(next.shard)); err != nil {
 		if awaits := awaitedBy(err); len(awaits) > 0 {
 			r.mark(o.Info, nil, awaits)

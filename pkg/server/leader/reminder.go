@@ -97,7 +97,7 @@ func (r *refresher) lookAtValid(ctx context.Context, info object.Info, shard *co
 	if err != nil {
 		return
 	}
-	awaits, _ := removalCheck{groups: r.groups}.removals(r.config.shard(), shard)
+	awaits, _ := r.removals.removals(r.config.shard(), shard)
 	release()
 	if len(awaits) > 0 {
 		r.mark(info, nil, awaits)

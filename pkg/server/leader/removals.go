@@ -3,7 +3,6 @@ package leader
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -127,27 +126,27 @@ func sized(t config.Template) bool {
 	return t.Size != nil && *t.Size > 0
 }
 
-// removalCheck judges what static configs take away from a term's groups. Unasked: at a
-// takeover, which knows the instances from a listing alone. One that lacks some shows a
-// group as empty, so there every group that is wanted may have instances.
+// removalCheck judges what static configs take away from a term's groups.
 type removalCheck struct {
 	groups  *groups
+	records records
+	// unasked: the instances are known from a listing alone. One that lacks some shows a
+	// group as empty, so every group that is wanted may have instances.
 	unasked bool
+}
+
+// atTakeover is the check of a config that a takeover would go over to, unasked.
+func (c removalCheck) atTakeover() removalCheck {
+	c.unasked = true
+	return c
 }
 
 // removals are those of a static config that comes after from. A tenant whose dynamic
 // groups can't be read counts as having none, and unread holds its name. The caller
 // holds all turns, or is the only one yet.
 func (c removalCheck) removals(from, to *config.Shard) (all []operators.Removal, unread map[string]bool) {
-	entries, unread := config.Dynamic{Groups: map[string]map[string]config.Entry{}}, map[string]bool{}
-	for _, t := range c.groups.all(from) {
-		if t.entries != nil {
-			maps.Copy(entries.Groups, t.entries.Dynamic(t.name).Groups)
-			continue
-		}
-		unread[t.name] = true
-	}
-	there := liveByGroup(c.groups.records.Instances())
+	entries, unread := c.groups.dynamic(from)
+	there := liveByGroup(c.records.Instances())
 	if c.unasked {
 		perhaps(there, from, entries)
 	}
@@ -218,10 +217,7 @@ func keptError(stay []rpc.Failure) error {
 
 // staysBy reports whether a group goes on to have instances by the next static config.
 func (c removalCheck) staysBy(from, to *config.Shard, key fleet.GroupKey) bool {
-	var entries config.Dynamic
-	if t := c.groups.of(key.Tenant); t.entries != nil {
-		entries = t.entries.Dynamic(t.name)
-	}
+	entries, _ := c.groups.dynamic(from)
 	return keeps(to, succeed(entries, key.Tenant, to, []*config.Shard{from}), key) == whole
 }
 

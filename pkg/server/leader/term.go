@@ -94,7 +94,8 @@ func (t *Term) assemble() (err error) {
 	}
 	t.types = t.newInstanceTypes()
 	t.refresh = &refresher{
-		cfg: t.cfg, term: t.ctx, config: t.config, groups: t.groups, problems: t.problems, doubt: t.doubts.ask,
+		cfg: t.cfg, term: t.ctx, config: t.config, groups: t.groups, removals: removalCheck{groups: t.groups, records: t.records},
+		problems: t.problems, doubt: t.doubts.ask,
 		under: make(chan struct{}, 1), applied: newVersioned(t.cfg, appliedKey(t.cfg.Static.Shard)),
 	}
 	if err := t.refresh.atTakeover(t.ctx); err != nil {
@@ -127,7 +128,7 @@ func (t *Term) assemble() (err error) {
 // altered has everybody follow what is desired: of some groups, or of any if none is
 // named.
 func (t *Term) altered(keys ...fleet.GroupKey) {
-	t.problems.returned(holding{t.groups}.missing)
+	t.problems.returned(holding{t.groups, t.records}.missing)
 	if len(keys) == 0 {
 		t.problems.mended(t.groups.invalid())
 		t.problems.prune()

@@ -16,7 +16,11 @@ func (t *Term) tidy(ctx context.Context) {
 		t.files.Tidy(t.groups.gone)
 		t.roster.Tidy()
 		t.problems.prune()
-		t.problems.returned(holding{t.groups}.missing)
-		holding{t.groups}.report(func(key fleet.GroupKey) bool { return !t.problems.stands(key, ReasonRecordMissing) })
+		held := holding{t.groups, t.records}
+		t.problems.returned(held.missing)
+		news := func(key fleet.GroupKey) bool { return !t.problems.stands(key, ReasonRecordMissing) }
+		for _, p := range held.problems(t.cfg.Now(), news) {
+			t.problems.report(p)
+		}
 	}
 }

@@ -72,34 +72,25 @@ func (l *Ledger) Fetch(ctx context.Context, tenant string, id fleet.InstanceID) 
 	return e.instance, nil
 }
 
-// Find returns one record. One that memory lacks is read by its key, and is in memory
-// from then on: a listing may have lacked it. Not ok means that the store has none; a
-// record that is there and can't be read is an error.
+// Find is Recall of a caller that needs the record. Not ok means that the store has none;
+// a record that is there and can't be read is an error.
 func (l *Ledger) Find(ctx context.Context, tenant string, id fleet.InstanceID) (i fleet.Instance, ok bool, err error) {
 	if i, ok = l.Get(id); ok {
 		return i, true, nil
 	}
-	unlock, err := l.locks.lock(ctx, id)
-	if err != nil {
+	if ok, err = l.Recall(ctx, tenant, id); err != nil {
 		return fleet.Instance{}, false, err
 	}
-	defer unlock()
-	if i, ok = l.Get(id); ok {
-		return i, true, nil
-	}
-	if gone, err := l.reload(ctx, tenant, id); err != nil || gone {
-		return fleet.Instance{}, false, err
-	}
-	if i, ok = l.Get(id); !ok {
-		m, _ := l.malformedAt(l.key(tenant, id))
+	if m, malformed := l.malformedAt(l.key(tenant, id)); !ok && malformed {
 		return fleet.Instance{}, false, fmt.Errorf("the record of instance %s can't be read: %w", id, m.Err)
 	}
-	return i, true, nil
+	i, ok = l.Get(id)
+	return i, ok, nil
 }
 
-// Recall reads a record that memory lacks by its key, because a listing may have lacked
-// it too, and reports whether memory has it then. One that can't be understood is known
-// as malformed afterwards.
+// Recall reads a record that memory lacks by its key, since a listing may have lacked it,
+// and keeps it. It reports whether memory has it then; one that can't be
+// understood is known as malformed afterwards.
 func (l *Ledger) Recall(ctx context.Context, tenant string, id fleet.InstanceID) (found bool, err error) {
 	unlock, err := l.locks.lock(ctx, id)
 	if err != nil {
@@ -109,8 +100,13 @@ func (l *Ledger) Recall(ctx context.Context, tenant string, id fleet.InstanceID)
 	if _, known := l.entry(id); known {
 		return true, nil
 	}
-	if gone, err := l.reload(ctx, tenant, id); gone || err != nil {
+	gone, err := l.reload(ctx, tenant, id)
+	if err != nil {
 		return false, err
+	}
+	if gone {
+		l.clearMalformed(l.key(tenant, id))
+		return false, nil
 	}
 	_, found = l.entry(id)
 	return found, nil
