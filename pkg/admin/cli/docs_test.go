@@ -98,7 +98,8 @@ func isHelpOf(help string, args []string) bool {
 
 // TestDocumented: the commands are found, and one that is wrong is seen.
 func TestDocumented(t *testing.T) {
-	page := "Use `nstance-admin group list -o json` or `nstance-server`.\n\n```sh\nA=b \\\n  nstance-admin group scale web 5 \\\n    --wait # now\n" +
+	page := "Use `nstance-admin group list -o json` or `nstance-server`.\n\n```sh\n" +
+		"A=b \\\n  nstance-admin group scale web 5 \\\n    --wait # now\n" +
 		"nstance-admin watch | head\nnstance-admin instance drain -- echo --x\n```\n"
 	want := [][]string{
 		{"group", "list", "-o", "json"}, {"group", "scale", "web", "5", "--wait"}, {"watch"}, {"instance", "drain"},

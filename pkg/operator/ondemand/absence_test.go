@@ -86,7 +86,8 @@ func TestAPodTheCacheLacks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := &test.late
 			r := &ondemand.Reconciler{
-				Client: l, Reader: l, Workload: past{l}, Recorder: events.NewFakeRecorder(10), Cluster: types.NamespacedName{Namespace: "ns", Name: "c"},
+				Client: l, Reader: l, Workload: past{l}, Recorder: events.NewFakeRecorder(10),
+				Cluster: types.NamespacedName{Namespace: "ns", Name: "c"},
 			}
 			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "pods", Name: "job"}})
 			if !errors.Is(err, test.err) || l.deleted != test.want {

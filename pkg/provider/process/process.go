@@ -197,14 +197,18 @@ func New(cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the process provider's folder: %w", err)
 	}
-	p := &Provider{cfg: cfg, root: root, opened: opened, ending: map[string]bool{}, unreaped: map[string]int{}, watchers: map[*watcher]struct{}{}}
+	p := &Provider{
+		cfg: cfg, root: root, opened: opened,
+		ending: map[string]bool{}, unreaped: map[string]int{}, watchers: map[*watcher]struct{}{},
+	}
 	p.background, p.stop = context.WithCancel(context.Background())
 	return p, nil
 }
 
 // Close stops what this Provider does on its own: deletions under way stay half
-// done until Delete is asked again, and how its children end is not written down. The instances live on. It returns once all
-// that has stopped, and may be called more than once.
+// done until Delete is asked again, and how its children end is not written down. The
+// instances live on. It returns once all that has stopped, and may be called more than
+// once.
 func (p *Provider) Close() {
 	p.mu.Lock() // whoever adds to the work holds it too
 	p.stop()
