@@ -291,17 +291,6 @@ func (s *site) populate(p *process) {
 	}()
 }
 
-// whenever has new machines looked for until ctx ends: when any has changed its state,
-// and again while look does not report that it is done with all. To list them all every
-// 10 ms is most of what hours of a simulation cost.
-func (s *site) whenever(ctx context.Context, look func() (done bool)) {
-	for seen, again := uint64(0), true; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
-		if now := s.world.Changes(); again || now != seen {
-			seen, again = now, !look()
-		}
-	}
-}
-
 func (f *fleetOfAgents) lock() (unlock func()) {
 	f.turn <- struct{}{}
 	return func() { <-f.turn }

@@ -78,6 +78,17 @@ func (s *site) inhabit(p *process, edits ...func(*guests)) *guests {
 	return g
 }
 
+// whenever has new machines looked for until ctx ends: when any has changed its state,
+// and again while look does not report that it is done with all. To list them all every
+// 10 ms is most of what hours of a simulation cost.
+func (s *site) whenever(ctx context.Context, look func() (done bool)) {
+	for seen, again := uint64(0), true; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		if now := s.world.Changes(); again || now != seen {
+			seen, again = now, !look()
+		}
+	}
+}
+
 func (g *guests) boot(ctx context.Context, id fleet.InstanceID) {
 	spec, ok := g.site.world.Spec(id)
 	if g.stop[id] != nil || !ok {
