@@ -137,7 +137,7 @@ func Bare(tb testing.TB) *Plane {
 }
 
 func environment(folder string) *envtest.Environment {
-	return &envtest.Environment{
+	env := &envtest.Environment{
 		BinaryAssetsDirectory: folder,
 		CRDInstallOptions: envtest.CRDInstallOptions{
 			Paths:   []string{filepath.Join(Root(), "config", "crd", "bases"), filepath.Join(folder, "capi", "crds")},
@@ -148,6 +148,11 @@ func environment(folder string) *envtest.Environment {
 		ControlPlaneStartTimeout: startTimeout,
 		ControlPlaneStopTimeout:  startTimeout,
 	}
+	// Else it takes the address of the default route's interface, and does not start where
+	// there is no such route. Loopback can't be an endpoint of the service kubernetes, which
+	// nothing here uses.
+	env.ControlPlane.GetAPIServer().Configure().Set("advertise-address", "127.0.0.1").Set("endpoint-reconciler-type", "none")
+	return env
 }
 
 func start(env *envtest.Environment) (*Plane, error) {
