@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	nstanceserver "github.com/nstance/nstance/pkg/server"
 )
@@ -164,14 +165,22 @@ func (h *logs) Handle(_ context.Context, r slog.Record) error {
 // recordMissing is the reason of the problem of a group whose record is missing.
 const recordMissing = "GroupRecordMissing"
 
-// judge refuses that a group's record is said to be missing: a simulation removes none.
+// judge refuses that the record of a group from the API is said to be missing: a simulation
+// removes none. A static group that has more instances than its config says, as in a
+// rotation, is held as one whose override went, which is as documented.
 func (h *logs) judge(r slog.Record) {
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "reason" && a.Value.String() == recordMissing {
-			h.shard.book.report("%s says that the record of a group is missing, which is there", h.actor)
-		}
-		return a.Key != "reason"
-	})
+	said := map[string]string{}
+	r.Attrs(func(a slog.Attr) bool { said[a.Key] = a.Value.String(); return true })
+	tenant, name, _ := strings.Cut(said["group"], "/")
+	if own := name == "batch" || name == "cron"; said["reason"] != recordMissing || !own {
+		return
+	}
+	b := h.shard.book
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e, stored := b.dynamic.Entry(fleet.GroupKey{Tenant: tenant, Name: name}); stored && !e.Removed {
+		b.violate("%s says that the record of group %s is missing, which is there", h.actor, said["group"])
+	}
 }
 
 // WithAttrs implements slog.Handler.
