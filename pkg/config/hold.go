@@ -19,6 +19,9 @@ type Held struct {
 	// Living is how many managed instances of each group live; a group with none but
 	// on-demand ones has 0.
 	Living map[string]int
+	// Beyond is how many of those may be beyond the size that the static config gives a
+	// group, because it replaces others.
+	Beyond map[string]int
 }
 
 // Hold judges an object, as it was read, by what was known before and by what lives. It
@@ -88,7 +91,7 @@ func (j *judgement) judgeLiving() {
 		static, isStatic := j.Static(fleet.GroupKey{Tenant: j.Tenant, Name: name})
 		size := sizeOf(static.Size, j.Templates[static.Template].Size)
 		switch {
-		case !isStatic, j.Absent && j.Known == nil && n > size: // there may have been an override
+		case !isStatic, j.Absent && j.Known == nil && n > size+j.Beyond[name]: // there may have been an override
 			j.changed[name] = Entry{Size: &n, Missing: true, Undefined: true, Revision: j.nextRevision(0)}
 		}
 	}

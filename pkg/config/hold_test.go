@@ -67,6 +67,7 @@ func TestHold(t *testing.T) {
 		known  string // what was known, at rev 7; "": nothing
 		behind bool   // and by a cache, not by this leader
 		living map[string]int
+		beyond map[string]int
 		want   map[string]string
 	}{
 		"the known one": {
@@ -168,6 +169,11 @@ func TestHold(t *testing.T) {
 				"web": `{"size":2,"missing":true,"undefined":true,"revision":1}`,
 			},
 		},
+		"nothing is known, and a rotation": {rev: -1, living: map[string]int{"web": 2}, beyond: map[string]int{"web": 1}, want: map[string]string{}},
+		"nothing is known, and more than a rotation": {
+			rev: -1, living: map[string]int{"web": 3}, beyond: map[string]int{"web": 1},
+			want: map[string]string{"web": `{"size":3,"missing":true,"undefined":true,"revision":1}`},
+		},
 		"nothing is known, and fewer than static": {rev: -1, living: map[string]int{"web": 1}, want: map[string]string{}},
 		"nothing is known, and an entry lacks": {
 			rev: 8, living: lives,
@@ -176,7 +182,7 @@ func TestHold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			found := entriesOf(t, max(c.rev, 0), c.found)
-			h := config.Held{Tenant: "default", Absent: c.rev < 0, Certain: c.known != "" && !c.behind, Living: c.living}
+			h := config.Held{Tenant: "default", Absent: c.rev < 0, Certain: c.known != "" && !c.behind, Living: c.living, Beyond: c.beyond}
 			if c.known != "" {
 				h.Known = entriesOf(t, 7, c.known)
 			}

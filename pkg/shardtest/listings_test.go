@@ -53,3 +53,21 @@ func TestLateListingOfAChange(t *testing.T) {
 		})
 	}
 }
+
+// TestTakeoverInARotation: a leader that comes while a group without a record has more than
+// its size, because its instances are replaced, does not take that for a size that was lost.
+func TestTakeoverInARotation(t *testing.T) {
+	for _, wait := range []string{"2s", "15s", "40s"} {
+		t.Run(wait, func(t *testing.T) {
+			t.Parallel()
+			entries := told(t, twoServers+"config type other\nrefresh\nwait "+wait+"\ncrash leader\nwait 2m\nstart a\nstart b\nsettle 30m\n")
+			surge, left := len(after(entries, "config type", "", "of web: pending")), len(after(entries, "config type", "", "of web: running to "))
+			if surge == 0 || left < 2 {
+				t.Errorf("%d of web were made and %d left: no rotation", surge, left)
+			}
+			if missing := after(entries, "config type", "", "GroupRecordMissing"); len(missing) > 0 {
+				t.Errorf("%s %s", missing[0].Actor, missing[0].Text)
+			}
+		})
+	}
+}

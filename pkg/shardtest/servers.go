@@ -166,7 +166,7 @@ func (h *logs) Handle(_ context.Context, r slog.Record) error {
 const recordMissing = "GroupRecordMissing"
 
 // judge refuses that the record of a group from the API is said to be missing: a simulation
-// removes none. A static group that has more instances than its config says, as in a
+// removes none. A static group that has more instances than its config says, and not for a
 // rotation, is held as one whose override went, which is as documented.
 func (h *logs) judge(r slog.Record) {
 	said := map[string]string{}

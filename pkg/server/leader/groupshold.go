@@ -6,6 +6,7 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/server/ledger"
+	"github.com/nstance/nstance/pkg/server/plan"
 )
 
 // This file is about groups whose record, or override, went without a sign that it was to
@@ -15,11 +16,15 @@ import (
 // ReasonRecordMissing is the reason of the problem of such a group.
 const ReasonRecordMissing = "GroupRecordMissing"
 
+// holding knows which of a term's groups are held.
+type holding struct {
+	groups  *groups
+	records records
+}
+
 // hold judges a tenant's object as it was read, and returns the entries with which to go
 // on, and the highest rev that is known of it. The store lacks what they differ in.
-func hold(
-	static *config.Shard, t *tenant, stored *config.Entries, o ledger.GroupsObject, living living,
-) (held *config.Entries, rev uint64, err error) {
+func (x holding) hold(t *tenant, stored *config.Entries, o ledger.GroupsObject, living living) (held *config.Entries, rev uint64, err error) {
 	h := config.Held{Tenant: t.name, Absent: o.ETag == "", Known: t.entries, Certain: true, Living: living[t.name]}
 	if h.Known == nil {
 		h.Certain = false
@@ -29,9 +34,24 @@ func hold(
 	}
 	if h.Known != nil {
 		rev = h.Known.Header().Rev
+	} else if h.Absent {
+		h.Beyond = x.beyond(t.name, h.Living)
 	}
-	held, err = static.Hold(stored, h)
+	held, err = x.groups.static.Hold(stored, h)
 	return held, rev, err
+}
+
+// beyond is how many instances of groups of a tenant may be beyond the size that the static
+// config gives them, because others are replaced.
+func (x holding) beyond(tenant string, living map[string]int) map[string]int {
+	beyond, settings := map[string]int{}, x.groups.Settings()
+	static, _ := x.groups.static.Resolve(config.Dynamic{})
+	for name := range living {
+		if group, isStatic := static[fleet.GroupKey{Tenant: tenant, Name: name}]; isStatic {
+			beyond[name] = plan.Beyond(x.records.Group(group.Key), group, settings, x.groups.cfg.Now())
+		}
+	}
+	return beyond
 }
 
 // living counts managed instances that live, by tenant and group. A group with none but
@@ -58,12 +78,6 @@ func (r records) living() living {
 		of[i.Group] += n
 	}
 	return living
-}
-
-// holding knows which of a term's groups are held.
-type holding struct {
-	groups  *groups
-	records records
 }
 
 // missing reports whether a group is held because its record is missing.

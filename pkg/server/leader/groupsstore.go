@@ -168,7 +168,7 @@ func (g *groups) read(t *tenant, o ledger.GroupsObject, living living) (differs 
 	}
 	if o.ETag == "" {
 		none, _ := config.Dynamic{Rev: g.floor.Load()}.OfTenant("") // what is empty can be encoded
-		held, rev, err := hold(g.static, t, none, o, living)
+		held, rev, err := (holding{g, g.records}).hold(t, none, o, living)
 		if err != nil {
 			return false, err
 		}
@@ -192,7 +192,7 @@ func (g *groups) read(t *tenant, o ledger.GroupsObject, living living) (differs 
 	if err := t.version.saw(entries.Header(), o.ETag); err != nil {
 		return false, err
 	}
-	held, rev, err := hold(g.static, t, entries, o, living)
+	held, rev, err := (holding{g, g.records}).hold(t, entries, o, living)
 	if err != nil {
 		return false, err
 	}

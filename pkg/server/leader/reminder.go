@@ -30,10 +30,8 @@ func waitsForRefresh() config.Problems {
 const ConfigReminder = shardProblemLife - time.Minute
 
 // remind says again and again that config/ can't run while the last accepted one
-// does, and looks whether that is still so, until ctx ends. That it waits to be confirmed
-// is reported once.
+// does, and looks whether that is still so, until ctx ends.
 func (r *refresher) remind(ctx context.Context) {
-	r.tellOfAwaiting()
 	for {
 		r.tellOfInvalid()
 		if retry.Wait(ctx, r.cfg.ConfigLook) != nil {
@@ -57,7 +55,7 @@ func (r *refresher) tellOfInvalid() {
 	})
 }
 
-// tellOfAwaiting reports it when config/ waits to be confirmed.
+// tellOfAwaiting reports it when config/ waits to be confirmed, which is once in a term.
 func (r *refresher) tellOfAwaiting() {
 	if c := r.config.now(); len(c.awaits) > 0 {
 		r.problems.report(fleet.Problem{At: r.cfg.Now(), Reason: ReasonAwaits, Message: confirmation(r.cfg.Static.Shard, c.awaits)})

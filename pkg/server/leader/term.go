@@ -153,6 +153,7 @@ func (t *Term) altered(keys ...fleet.GroupKey) {
 func (t *Term) Run(publish func() (withdraw func())) error {
 	defer t.stop()
 	t.groups.tell()
+	t.refresh.tellOfAwaiting()
 	lease := time.Duration(t.config.shard().Server.LeaderElection.LeaseDuration)
 	var aside sync.WaitGroup
 	aside.Go(t.holdAddress)
