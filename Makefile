@@ -154,12 +154,19 @@ lint: ## Run go vet, golangci-lint, and actionlint for the hosted workflows
 vulncheck: ## Check for known vulnerabilities, where the database can be reached
 	@.ci/vulncheck
 
+# Stories that run side by side find everything built (BUILT=1), so that no one replaces
+# what another runs.
+STORIES := mainjob aws operator
+.PHONY: e2e-built
+e2e-built: build testplane dev-k8s bin/clusterctl ## Build what the stories of the three targets below run
+	$(GO) test -tags integration -run '^$$' $(addprefix ./integration/,$(STORIES)) >/dev/null
+
 .PHONY: e2e
-e2e: build ## Tell the stories of the main job with real processes (and containers where an engine answers)
+e2e: $(if $(BUILT),,build) ## Tell the stories of the main job with real processes (and containers where an engine answers)
 	$(GO) test -tags integration -count=1 -timeout 40m -parallel 6 -v ./integration/mainjob
 
 .PHONY: e2e-aws
-e2e-aws: build ## Tell the stories of a shard on AWS, with real processes and a stand-in for AWS
+e2e-aws: $(if $(BUILT),,build) ## Tell the stories of a shard on AWS, with real processes and a stand-in for AWS
 	$(GO) test -tags integration -count=1 -timeout 20m -v ./integration/aws
 
 # Which moves a tenant between management clusters in one of the operator's stories.
@@ -167,7 +174,7 @@ bin/clusterctl: .ci/tools/clusterctl.mod .ci/tools/clusterctl.sum
 	$(GO) build -modfile=.ci/tools/clusterctl.mod -trimpath -ldflags '-s -w' -o $@ sigs.k8s.io/cluster-api/cmd/clusterctl
 
 .PHONY: e2e-operator
-e2e-operator: build testplane dev-k8s bin/clusterctl ## Tell the operator's stories on a whole Kubernetes control plane, Cluster API's core included
+e2e-operator: $(if $(BUILT),,build testplane dev-k8s bin/clusterctl) ## Tell the operator's stories on a whole Kubernetes control plane, Cluster API's core included
 	PLANE=1 $(GO) test -tags integration -count=1 -timeout 40m -v ./integration/operator
 
 # Images are for any machine, so nothing of this one's settings counts, and the Go that

@@ -11,15 +11,17 @@ import (
 )
 
 func TestChoose(t *testing.T) {
-	all := []step{{name: "a"}, {name: "b"}, {name: "c"}}
+	all := []step{{name: "a"}, {name: "b"}, {name: "c"}, {name: "c1", needs: "b"}, {name: "c2", needs: "b"}}
 	for _, c := range []struct {
 		from, only, want, err string
 	}{
-		{want: "a b c"},
-		{from: "b", want: "b c"},
+		{want: "a b c c1 c2"},
+		{from: "b", want: "b c c1 c2"},
+		{from: "c", want: "c b c1 c2"},
+		{only: "a,c2,c1", want: "a b c1 c2"},
 		{only: "c,a", want: "a c"},
-		{from: "d", err: `-from "d": no such step, valid are a, b, c`},
-		{only: "a,d", err: `-only "d": no such step, valid are a, b, c`},
+		{from: "d", err: `-from "d": no such step, valid are a, b, c, c1, c2`},
+		{only: "a,d", err: `-only "d": no such step, valid are a, b, c, c1, c2`},
 		{from: "a", only: "b", err: "-from a and -only b exclude each other"},
 	} {
 		got, err := choose(all, c.from, c.only)
@@ -81,8 +83,8 @@ func TestParseStat(t *testing.T) {
 func TestFailureSaysWhatToDo(t *testing.T) {
 	var out bytes.Buffer
 	r := runner{out: &out, logs: t.TempDir(), env: os.Environ()}
-	s := step{"unit", []string{"sh", "-c", "printf -- '--- FAIL: TestA (0s)\\nFAIL\\texample/a\\t1s\\n'; exit 3"}}
-	c, err := r.run(context.Background(), s)
+	s := step{name: "unit", command: []string{"sh", "-c", "printf -- '--- FAIL: TestA (0s)\\nFAIL\\texample/a\\t1s\\n'; exit 3"}}
+	c, err := r.run(context.Background(), s, &out)
 	if err == nil || c.name != "unit" {
 		t.Fatalf("%v, %v, want an error of unit", c, err)
 	}

@@ -21,6 +21,10 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 2 && os.Args[1] == secluded {
+		fmt.Fprintln(os.Stderr, seclude(os.Args[2:]))
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
@@ -52,18 +56,17 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		fmt.Fprintln(out, "SKIPPED: the stories on a container engine: none answers")
 		env = append(env, "ENGINE=0")
 	}
-	began := time.Now()
-	r := runner{out: out, logs: *logs, env: env}
-	var costs []cost
-	for _, s := range chosen {
-		c, err := r.run(ctx, s)
-		costs = append(costs, c)
-		if err != nil {
-			printCosts(out, costs)
-			return r.failure(s, err)
-		}
+	canSeclude := canSeclude(ctx)
+	if !canSeclude && hasLanes(chosen) {
+		fmt.Fprintln(out, "SKIPPED: stories side by side: no network namespace can be made, so they run one after another")
 	}
-	printCosts(out, costs)
+	began := time.Now()
+	r := runner{out: out, logs: *logs, env: env, canSeclude: canSeclude}
+	costs, err := r.runAll(ctx, chosen)
+	printCosts(out, costs, time.Since(began))
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(out, "all steps passed in %.0fs\n", time.Since(began).Seconds())
 	return nil
 }

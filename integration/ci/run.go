@@ -13,11 +13,13 @@ import (
 	"time"
 )
 
-// runner runs steps one after another.
+// runner runs steps one after another, or lanes of them side by side.
 type runner struct {
 	out  io.Writer
 	logs string // the folder of the steps' logs
 	env  []string
+	// canSeclude: a step can have a network of its own, so that lanes can run side by side.
+	canSeclude bool
 }
 
 // cost is what a step took.
@@ -25,7 +27,7 @@ type cost struct {
 	name string
 	wall time.Duration
 	cpu  time.Duration // of all processes that the step waited for
-	idle float64       // share of the seconds in which nearly all cores idled; negative: not known
+	idle float64       // share of its seconds in which nearly all of the machine's cores idled; negative: not known
 }
 
 // grace is how long an interrupted step may take to stop.
@@ -33,18 +35,21 @@ const grace = 30 * time.Second
 
 func (r runner) log(s step) string { return filepath.Join(r.logs, s.name+".log") }
 
-// run runs one step, with its output shown and kept.
-func (r runner) run(ctx context.Context, s step) (cost, error) {
+// run runs one step, with its output shown on out and kept.
+func (r runner) run(ctx context.Context, s step, out io.Writer) (cost, error) {
 	c := cost{name: s.name, idle: -1}
 	log, err := os.Create(r.log(s))
 	if err != nil {
 		return c, err
 	}
 	defer log.Close()
-	fmt.Fprintf(r.out, "\n=== %s\n", s.name)
+	fmt.Fprintf(out, "\n=== %s\n", s.name)
 	cmd := exec.CommandContext(ctx, s.command[0], s.command[1:]...)
+	if s.secluded {
+		cmd = secludedCommand(ctx, s.command)
+	}
 	cmd.Env = r.env
-	cmd.Stdout = io.MultiWriter(r.out, log)
+	cmd.Stdout = io.MultiWriter(out, log)
 	cmd.Stderr = cmd.Stdout
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = grace
@@ -55,7 +60,7 @@ func (r runner) run(ctx context.Context, s step) (cost, error) {
 	if cmd.ProcessState != nil {
 		c.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
-	fmt.Fprintf(r.out, "--- %s: %.0fs\n", s.name, c.wall.Seconds())
+	fmt.Fprintf(out, "--- %s: %.0fs\n", s.name, c.wall.Seconds())
 	return c, err
 }
 

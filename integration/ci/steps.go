@@ -10,21 +10,35 @@ import (
 type step struct {
 	name    string
 	command []string
+	// lane names the steps that run in this order; those of other lanes that come directly
+	// before and after run at the same time. Empty: nothing else runs meanwhile.
+	lane string
+	// secluded: it needs a network of its own beside those of other lanes, whose ports it has.
+	secluded bool
+	needs    string // a step before it without which it means nothing; empty: none
 }
 
 // steps are all steps in their order.
 func steps() []step {
-	target := func(name string) step { return step{name, []string{"make", "--no-print-directory", name}} }
+	target := func(name string) step {
+		return step{name: name, command: []string{"make", "--no-print-directory", name}}
+	}
+	// Stories mostly wait. What they run is built before, so that none of it changes under another.
+	story := func(name, lane string, secluded bool) step {
+		return step{name: name, command: []string{"make", "--no-print-directory", name, "BUILT=1"}, lane: lane, secluded: secluded,
+			needs: "e2e-built"}
+	}
 	return []step{
-		{"check", []string{".ci/check"}},
+		{name: "check", command: []string{".ci/check"}},
 		target("verify"),
 		target("build"),
 		target("lint"),
 		target("test"),
 		target("vulncheck"),
-		target("e2e"),
-		target("e2e-aws"),
-		target("e2e-operator"),
+		target("e2e-built"),
+		story("e2e", "shard", false),
+		story("e2e-aws", "shard", false),
+		story("e2e-operator", "operator", true),
 		target("chart-check"),
 		target("e2e-images"),
 		target("nix-check"),
@@ -33,8 +47,8 @@ func steps() []step {
 	}
 }
 
-// choose returns the steps from the named one on, or only the named ones, in their order.
-// An empty name excludes nothing.
+// choose returns the steps from the named one on, or only the named ones, in their order,
+// and what these need. An empty name excludes nothing.
 func choose(all []step, from, only string) ([]step, error) {
 	if from != "" && only != "" {
 		return nil, fmt.Errorf("-from %s and -only %s exclude each other", from, only)
@@ -48,7 +62,7 @@ func choose(all []step, from, only string) ([]step, error) {
 		if n < 0 {
 			return nil, noStep("-from", from, names)
 		}
-		return all[n:], nil
+		return withNeeded(all, all[n:]), nil
 	}
 	if only == "" {
 		return all, nil
@@ -59,7 +73,21 @@ func choose(all []step, from, only string) ([]step, error) {
 			return nil, noStep("-only", name, names)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(s step) bool { return !slices.Contains(wanted, s.name) }), nil
+	return withNeeded(all, slices.DeleteFunc(slices.Clone(all), func(s step) bool { return !slices.Contains(wanted, s.name) })), nil
+}
+
+// withNeeded returns the chosen steps of all, each after the one that it needs.
+func withNeeded(all, chosen []step) (ordered []step) {
+	has := func(steps []step, name string) bool {
+		return slices.ContainsFunc(steps, func(s step) bool { return s.name == name })
+	}
+	for _, s := range chosen {
+		if s.needs != "" && !has(chosen, s.needs) && !has(ordered, s.needs) {
+			ordered = append(ordered, all[slices.IndexFunc(all, func(other step) bool { return other.name == s.needs })])
+		}
+		ordered = append(ordered, s)
+	}
+	return ordered
 }
 
 func noStep(flag, name string, names []string) error {

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == secluded {
+		fmt.Fprintln(os.Stderr, seclude(os.Args[2:]))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// A secluded step has loopback, and nothing else of the network.
+func TestSecluded(t *testing.T) {
+	if !canSeclude(t.Context()) {
+		t.Skip("SKIPPED: no network namespace can be made here")
+	}
+	r := runner{logs: t.TempDir(), env: os.Environ(), canSeclude: true}
+	for file, want := range map[string]func(lines []string) bool{
+		"/proc/net/route":    func(lines []string) bool { return len(lines) == 1 }, // the heading
+		"/proc/net/fib_trie": func(lines []string) bool { return slices.Contains(lines, "|-- 127.0.0.1") },
+	} {
+		var out bytes.Buffer
+		if _, err := r.run(t.Context(), step{name: "alone", command: []string{"cat", file}, secluded: true}, &out); err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for line := range strings.Lines(out.String()) {
+			if line = strings.TrimSpace(line); line != "" && !strings.Contains(line, "alone") {
+				lines = append(lines, line)
+			}
+		}
+		if !want(lines) {
+			t.Errorf("%s is not that of loopback alone:\n%s", file, &out)
+		}
+	}
+}
+
+func TestLanes(t *testing.T) {
+	all := []step{{name: "a"}, {name: "b", lane: "1"}, {name: "c", lane: "1"}, {name: "d", lane: "2", secluded: true}, {name: "e"}}
+	for _, c := range []struct {
+		name       string
+		chosen     []step
+		canSeclude bool
+		want       string
+	}{
+		{"all", all, true, "a / b c | d* / e"},
+		{"without namespaces", all, false, "a / b / c / d / e"},
+		{"one lane", all[:3], true, "a / b / c"},
+		{"a secluded step alone", all[3:], true, "d / e"},
+		{"one of each lane", all[2:4], true, "c | d*"},
+	} {
+		var phases []string
+		for _, phase := range lanes(c.chosen, c.canSeclude) {
+			var of []string
+			for _, lane := range phase {
+				var names []string
+				for _, s := range lane {
+					names = append(names, s.name+map[bool]string{true: "*"}[s.secluded])
+				}
+				of = append(of, strings.Join(names, " "))
+			}
+			phases = append(phases, strings.Join(of, " | "))
+		}
+		if got := strings.Join(phases, " / "); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// Lanes that need each other to end run side by side, and the other lane's failure is told
+// with its own.
+func TestSideBySide(t *testing.T) {
+	dir := t.TempDir()
+	mark := func(name string) string { return filepath.Join(dir, name) }
+	wait := func(own, other string) []string {
+		return []string{"sh", "-c", fmt.Sprintf("touch %s; until [ -e %s ]; do sleep 0.05; done; echo said by %s; exit 3",
+			mark(own), mark(other), own)}
+	}
+	var out bytes.Buffer
+	r := runner{out: &out, logs: dir, env: os.Environ(), canSeclude: true}
+	costs, err := r.runAll(context.Background(), []step{
+		{name: "one", lane: "1", command: wait("one", "two")},
+		{name: "never", lane: "1", command: []string{"touch", mark("never")}},
+		{name: "two", lane: "2", command: wait("two", "one")},
+		{name: "late", command: []string{"touch", mark("late")}},
+	})
+	if err == nil || len(costs) != 2 {
+		t.Fatalf("%d steps, error %v, want 2 that failed", len(costs), err)
+	}
+	for _, want := range []string{"FAILED: step one", "FAILED: step two", "said by one", "said by two"} {
+		if !strings.Contains(err.Error()+out.String(), want) {
+			t.Errorf("%q is missing in\n%v\n%s", want, err, &out)
+		}
+	}
+	for _, name := range []string{"never", "late"} {
+		if _, err := os.Stat(mark(name)); err == nil {
+			t.Errorf("step %s ran after a failure", name)
+		}
+	}
+}

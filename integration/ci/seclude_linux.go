@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// secluded is the argument with which this program runs a command in the network
+// namespace that it was started in.
+const secluded = "secluded"
+
+// secludedCommand is a command in a network namespace of its own (network_namespaces(7)),
+// where there is nothing but loopback.
+func secludedCommand(ctx context.Context, command []string) *exec.Cmd {
+	program, err := os.Executable()
+	if err != nil {
+		program = "/proc/self/exe"
+	}
+	cmd := exec.CommandContext(ctx, program, append([]string{secluded}, command...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	return cmd
+}
+
+// canSeclude reports whether network namespaces can be made here.
+func canSeclude(ctx context.Context) bool { return secludedCommand(ctx, []string{"true"}).Run() == nil }
+
+// seclude turns loopback on and becomes a command. It returns only with an error.
+func seclude(command []string) error {
+	if err := loopback(); err != nil {
+		return fmt.Errorf("turn loopback on in a network namespace: %w", err)
+	}
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, syscall.Exec(path, command, os.Environ()))
+}
+
+// loopback sets the interface lo up, as netdevice(7) says. Its addresses come with that.
+func loopback() error {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(socket)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(socket, unix.SIOCGIFFLAGS, lo); err != nil {
+		return err
+	}
+	lo.SetUint16(lo.Uint16() | unix.IFF_UP)
+	return unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, lo)
+}
