@@ -61,21 +61,31 @@ type judgement struct {
 // judgeKnown looks at each entry that was known.
 func (j *judgement) judgeKnown() {
 	for name, was := range j.known {
-		is, there := j.stored.entries[name]
-		_, isStatic := j.Static(fleet.GroupKey{Tenant: j.Tenant, Name: name})
-		_, lives := j.Living[name]
-		switch {
-		case there && (!j.older || sameEntry(is, was)):
-		case was.Removed:
-			if !isStatic && lives && (j.Certain || j.doubtful) {
-				j.changed[name] = was // the deletion was accepted
-			}
-		case there && sameWish(is, was):
-			j.changed[name] = j.found(was)
-		case was.unread != nil, isStatic && !was.overrides():
-		case j.Certain, lives && (j.doubtful || !isStatic):
-			j.changed[name] = j.mark(name, was)
+		if goesOn, differs := j.judgeEntry(name, was); differs {
+			j.changed[name] = goesOn
 		}
+	}
+}
+
+// judgeEntry returns the entry with which the leader goes on where one was known, and
+// whether that is another than was found.
+func (j *judgement) judgeEntry(name string, was Entry) (goesOn Entry, differs bool) {
+	is, there := j.stored.entries[name]
+	_, isStatic := j.Static(fleet.GroupKey{Tenant: j.Tenant, Name: name})
+	_, lives := j.Living[name]
+	switch {
+	case there && (!j.older || sameEntry(is, was)):
+		return is, false
+	case was.Removed:
+		return was, !isStatic && lives && (j.Certain || j.doubtful) // the deletion was accepted
+	case there && sameWish(is, was):
+		return j.found(was), true
+	case was.unread != nil, isStatic && !was.overrides():
+		return is, false
+	case j.Certain, lives && (j.doubtful || !isStatic):
+		return j.mark(name, was), true
+	default:
+		return is, false
 	}
 }
 

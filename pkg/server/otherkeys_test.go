@@ -136,8 +136,7 @@ func TestImageWithKeysOfAnother(t *testing.T) {
 		s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)
 		p := s.start()
 		var first fleet.InstanceID
-		var g *guests
-		g = s.inhabit(p, func(g *guests) {
+		g := s.inhabit(p, func(g *guests) {
 			g.disk = func(id fleet.InstanceID) error {
 				if first == "" {
 					first = id

@@ -2,6 +2,7 @@ package quirks
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -90,7 +91,8 @@ func (s *Store) remember(path string, since time.Time) {
 // lookUp returns what a listing shows of a path now.
 func (s *Store) lookUp(path string) string {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	ask := httptest.NewRequest(http.MethodGet, "/"+bucket+"/?list-type=2&encoding-type=url&prefix="+url.QueryEscape(key), nil)
+	target := "/" + bucket + "/?list-type=2&encoding-type=url&prefix=" + url.QueryEscape(key)
+	ask := httptest.NewRequestWithContext(context.Background(), http.MethodGet, target, nil)
 	answer := httptest.NewRecorder()
 	s.inner.ServeHTTP(answer, ask)
 	for _, e := range entries(answer.Body.String()) {

@@ -150,11 +150,7 @@ func send(w http.ResponseWriter, a answer) {
 
 // cut ends the connection within the headers of an answer.
 func cut(w http.ResponseWriter) {
-	hijacker, ok := w.(http.Hijacker)
-	if !ok {
-		panic(http.ErrAbortHandler) // ends the connection without an answer
-	}
-	conn, _, err := hijacker.Hijack()
+	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return // it has ended
 	}
