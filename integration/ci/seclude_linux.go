@@ -47,7 +47,7 @@ func loopback() error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(socket)
+	defer func() { _ = unix.Close(socket) }()
 	lo, err := unix.NewIfreq("lo")
 	if err != nil {
 		return err

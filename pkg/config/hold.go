@@ -80,13 +80,17 @@ func (j *judgement) judgeEntry(name string, was Entry) (goesOn Entry, differs bo
 		return was, !isStatic && lives && (j.Certain || j.doubtful) // the deletion was accepted
 	case there && sameWish(is, was):
 		return j.found(was), true
-	case was.unread != nil, isStatic && !was.overrides():
+	case was.unread != nil, isStatic && !was.overrides(), !j.isLost(isStatic, lives):
 		return is, false
-	case j.Certain, lives && (j.doubtful || !isStatic):
-		return j.mark(name, was), true
 	default:
-		return is, false
+		return j.mark(name, was), true
 	}
+}
+
+// isLost reports whether an entry that was known, and is not there as it was, went without
+// a sign that it was to go.
+func (j *judgement) isLost(isStatic, lives bool) bool {
+	return j.Certain || lives && (j.doubtful || !isStatic)
 }
 
 // judgeLiving looks at the groups that have instances.

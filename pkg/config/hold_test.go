@@ -169,7 +169,9 @@ func TestHold(t *testing.T) {
 				"web": `{"size":2,"missing":true,"undefined":true,"revision":1}`,
 			},
 		},
-		"nothing is known, and a rotation": {rev: -1, living: map[string]int{"web": 2}, beyond: map[string]int{"web": 1}, want: map[string]string{}},
+		"nothing is known, and a rotation": {
+			rev: -1, living: map[string]int{"web": 2}, beyond: map[string]int{"web": 1}, want: map[string]string{},
+		},
 		"nothing is known, and more than a rotation": {
 			rev: -1, living: map[string]int{"web": 3}, beyond: map[string]int{"web": 1},
 			want: map[string]string{"web": `{"size":3,"missing":true,"undefined":true,"revision":1}`},

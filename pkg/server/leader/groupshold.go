@@ -24,7 +24,9 @@ type holding struct {
 
 // hold judges a tenant's object as it was read, and returns the entries with which to go
 // on, and the highest rev that is known of it. The store lacks what they differ in.
-func (x holding) hold(t *tenant, stored *config.Entries, o ledger.GroupsObject, living living) (held *config.Entries, rev uint64, err error) {
+func (x holding) hold(
+	t *tenant, stored *config.Entries, o ledger.GroupsObject, living living,
+) (held *config.Entries, rev uint64, err error) {
 	h := config.Held{Tenant: t.name, Absent: o.ETag == "", Known: t.entries, Certain: true, Living: living[t.name]}
 	if h.Known == nil {
 		h.Certain = false

@@ -74,12 +74,12 @@ type state struct {
 
 // remember notes what a listing shows of a path, from a moment on. The zero moment is that
 // before the first change.
-func (s *Store) remember(path string, since time.Time) {
+func (s *Store) remember(ctx context.Context, path string, since time.Time) {
 	known := false
 	if s.do(func() { known = len(s.history[path]) > 0 }); known && since.IsZero() {
 		return
 	}
-	text := s.lookUp(path)
+	text := s.lookUp(ctx, path)
 	s.do(func() {
 		if since.IsZero() && len(s.history[path]) > 0 {
 			return
@@ -89,10 +89,10 @@ func (s *Store) remember(path string, since time.Time) {
 }
 
 // lookUp returns what a listing shows of a path now.
-func (s *Store) lookUp(path string) string {
+func (s *Store) lookUp(ctx context.Context, path string) string {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	target := "/" + bucket + "/?list-type=2&encoding-type=url&prefix=" + url.QueryEscape(key)
-	ask := httptest.NewRequestWithContext(context.Background(), http.MethodGet, target, nil)
+	ask := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	answer := httptest.NewRecorder()
 	s.inner.ServeHTTP(answer, ask)
 	for _, e := range entries(answer.Body.String()) {

@@ -3,6 +3,7 @@
 package quirks
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -89,19 +90,19 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, plain *http.Request) {
 	if q.asks != nil {
 		q.asks(r)
 	}
-	send(w, s.pass(r, q))
+	send(w, s.pass(plain.Context(), r, q))
 }
 
 // pass has the store answer.
-func (s *Store) pass(r request, q quirk) answer {
+func (s *Store) pass(ctx context.Context, r request, q quirk) answer {
 	changes := r.put || r.Method == http.MethodDelete
 	if changes {
-		s.remember(r.URL.Path, time.Time{})
+		s.remember(ctx, r.URL.Path, time.Time{})
 	}
 	recorded := httptest.NewRecorder()
 	s.inner.ServeHTTP(recorded, r.Request)
 	if changes {
-		s.remember(r.URL.Path, time.Now())
+		s.remember(ctx, r.URL.Path, time.Now())
 	}
 	a := answer{status: recorded.Code, header: recorded.Header(), body: recorded.Body.String()}
 	if q.answers != nil {
