@@ -41,12 +41,18 @@ func reverseSuffix(region string) string {
 	return strings.Join(parts, ".")
 }
 
-// ownDomain are the services, by partition and type of endpoint, whose names begin with the
+// ownDomain returns the services of a type of endpoint whose names begin with the
 // partition's own domain, of those that the modules may name. The others, and all of other
 // partitions, begin with com.amazonaws.
-var ownDomain = map[string][]string{
-	"aws-cn Interface":   {"autoscaling", "ec2", "ecr.api", "ecr.dkr", "s3"},
-	"aws-eusc Interface": {"ecr.api", "ecr.dkr"},
+func ownDomain(region, kind string) []string {
+	switch partition(region) + " " + kind {
+	case "aws-cn Interface":
+		return []string{"autoscaling", "ec2", "ecr.api", "ecr.dkr", "s3"}
+	case "aws-eusc Interface":
+		return []string{"ecr.api", "ecr.dkr"}
+	default:
+		return nil
+	}
 }
 
 // endpointServices are the full names of the services of a type that a region has.
@@ -63,7 +69,7 @@ func endpointServices(region string) function.Function {
 			var names []cty.Value
 			for _, service := range services {
 				prefix := "com.amazonaws"
-				if slices.Contains(ownDomain[partition(region)+" "+kind], service) {
+				if slices.Contains(ownDomain(region, kind), service) {
 					prefix = reverseSuffix(region)
 				}
 				names = append(names, cty.StringVal(prefix+"."+region+"."+service))
