@@ -103,7 +103,7 @@ func startCluster(t *testing.T, plane *planetest.Plane, ns, name string, set *sh
 		t.Fatal(err)
 	}
 	keep := &cluster.Reconciler{
-		Client: mgr.GetClient(), Config: config, Shards: set, Now: time.Now,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Config: config, Shards: set, Now: time.Now,
 		Namespace: ns, Name: name, ServiceAccount: "nstance-capi-workload", Lifetime: time.Hour,
 	}
 	begin := &bootstrap.Reconciler{
