@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -165,17 +166,30 @@ func (s *stack) killMachines() {
 	s.eventually(time.Minute, "nothing is left", func() (bool, string) { left := s.left(); return left == "", left })
 }
 
-// freeAddrs returns loopback addresses that the kernel says are free.
+// lastPort is the port that freeAddrs gave away last. They lie below those that Linux gives
+// to connections (ip_local_port_range in ip(7)), where a port that is free now may be a
+// connection's before a server listens on it.
+var lastPort atomic.Uint32
+
+const firstPort = 23_000
+
+// freeAddrs returns loopback addresses on which nothing listens, and which no other test
+// is given.
 func freeAddrs(t *testing.T, n int) []string {
 	t.Helper()
 	var addrs []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	for len(addrs) < n {
+		port := firstPort + lastPort.Add(1)
+		if port > firstPort+5_000 {
+			t.Fatalf("%d of %d ports are free", len(addrs), n)
 		}
-		defer l.Close()
-		addrs = append(addrs, l.Addr().String())
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue // something else listens there
+		}
+		l.Close()
+		addrs = append(addrs, addr)
 	}
 	return addrs
 }
