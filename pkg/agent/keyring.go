@@ -112,13 +112,7 @@ func (k *keyring) SetAside(name string) error {
 	if err := k.room(); err != nil {
 		return err
 	}
-	aside := inUseName(name+".key", k.now())
-	if err := k.dir.Rename(name+".key", aside); err != nil {
-		return err
-	}
-	k.logger.LogAttrs(context.Background(), slog.LevelWarn, "a private key is another instance's: it is set aside, and another one is made",
-		slog.String("key", k.dir.Path(name+".key")), slog.String("kept_as", k.dir.Path(aside)))
-	return nil
+	return setInUseAside(context.Background(), k.dir, name+".key", k.now(), k.logger)
 }
 
 func (k *keyring) make(name string, algorithm nstancev1.KeyAlgorithm) (crypto.Signer, error) {

@@ -96,9 +96,15 @@ func asideFolder(of fleet.InstanceID, now time.Time) string {
 	return asidePrefix + string(of) + "-" + now.UTC().Format(asideTime)
 }
 
-// inUseName is the name that a key gets which a server refused as another instance's.
-func inUseName(name string, now time.Time) string {
-	return name + ".in-use-" + now.UTC().Format(asideTime)
+// setInUseAside renames a private key that a server refused as another instance's.
+func setInUseAside(ctx context.Context, dir identity.Files, name string, now time.Time, logger *slog.Logger, more ...slog.Attr) error {
+	aside := name + ".in-use-" + now.UTC().Format(asideTime)
+	if err := dir.Rename(name, aside); err != nil {
+		return err
+	}
+	logger.LogAttrs(ctx, slog.LevelWarn, "a private key is another instance's: it is set aside, and another one is made",
+		append([]slog.Attr{slog.String("key", dir.Path(name)), slog.String("kept_as", dir.Path(aside))}, more...)...)
+	return nil
 }
 
 const asideTime = "20060102T150405.000000000"

@@ -78,13 +78,12 @@ func (a *agent) attempt(ctx context.Context, client *rpc.Client) (followed bool,
 // setKeyAside moves the key that a server refused. A crash after that leaves a directory
 // without a key, where the next start makes one.
 func (a *agent) setKeyAside(ctx context.Context, refusal error) error {
-	aside := inUseName(identity.KeyName, a.config.Now())
-	err := a.Discard(func() error { return a.folder.Rename(identity.KeyName, aside) })
+	err := a.Discard(func() error {
+		return setInUseAside(ctx, a.folder.Files, identity.KeyName, a.config.Now(), a.config.Logger, slog.Any("refusal", refusal))
+	})
 	if err != nil {
 		return fmt.Errorf("set aside the private key, which is another instance's: %w", err)
 	}
-	a.config.Logger.LogAttrs(ctx, slog.LevelWarn, "the private key is another instance's: it is set aside, and another one is made",
-		slog.String("kept_as", a.folder.Path(aside)), slog.Any("refusal", refusal))
 	return nil
 }
 

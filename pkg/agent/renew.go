@@ -65,15 +65,12 @@ func (a *agent) renewed(ctx context.Context, client *rpc.Client) {
 // setNextAside moves the key of a renewal that a server refused as another instance's,
 // once: the next attempt makes another.
 func (a *agent) setNextAside(ctx context.Context) {
-	aside := inUseName(identity.NextName, a.config.Now())
-	if err := a.folder.Rename(identity.NextName, aside); err != nil {
+	if err := setInUseAside(ctx, a.folder.Files, identity.NextName, a.config.Now(), a.config.Logger); err != nil {
 		a.config.Logger.LogAttrs(ctx, slog.LevelError, "the next private key is another instance's, and can't be set aside",
 			slog.Any("error", err))
 		return
 	}
 	a.nextReplaced = true
-	a.config.Logger.LogAttrs(ctx, slog.LevelWarn, "the next private key is another instance's: it is set aside, and another one is made",
-		slog.String("kept_as", a.folder.Path(aside)))
 }
 
 func (a *agent) notRenewed(ctx context.Context, err error, wait time.Duration) {

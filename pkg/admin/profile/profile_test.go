@@ -45,8 +45,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// nobody gives no code.
-func nobody(device string) (string, error) { return "", errors.New("nobody to ask for " + device) }
+// noCode has no code for any device.
+func noCode(device string) (string, error) { return "", errors.New("no code of " + device) }
 
 // load returns the id of the keys; empty: there are none.
 func load(t *testing.T, code func(string) (string, error)) (cfg awsclient.Config, id string, err error) {
@@ -124,7 +124,7 @@ func TestKeys(t *testing.T) {
 			for variable, value := range c.env {
 				t.Setenv(variable, value)
 			}
-			if _, id, err := load(t, nobody); id != c.want || err != nil {
+			if _, id, err := load(t, noCode); id != c.want || err != nil {
 				t.Errorf("the keys are %q, %v; want %q", id, err, c.want)
 			}
 		})
@@ -139,7 +139,7 @@ func TestOtherFiles(t *testing.T) {
 	t.Setenv("AWS_CONFIG_FILE", filepath.Join(dir, "c"))
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(dir, "k"))
 	t.Setenv("AWS_PROFILE", "far")
-	if cfg, id, err := load(t, nobody); err != nil || id != "AKIAFAR" || cfg.Getenv("AWS_REGION") != "eu-west-3" {
+	if cfg, id, err := load(t, noCode); err != nil || id != "AKIAFAR" || cfg.Getenv("AWS_REGION") != "eu-west-3" {
 		t.Errorf("%q, %v", id, err)
 	}
 }
@@ -152,11 +152,11 @@ func TestRole(t *testing.T) {
 		"mfa_serial = arn:aws:iam::123456789012:mfa/alice\n", keysOf)
 	sts := tokens(t)
 	t.Setenv("AWS_PROFILE", "admin")
-	if _, id, err := load(t, nobody); id != "ASIAROLE" || err != nil {
+	if _, id, err := load(t, noCode); id != "ASIAROLE" || err != nil {
 		t.Errorf("a role: %q, %v", id, err)
 	}
 	t.Setenv("AWS_PROFILE", "careful")
-	if _, id, err := load(t, nobody); err == nil || !strings.Contains(err.Error(), "nobody to ask for arn:aws:iam::123456789012:mfa/alice") {
+	if _, id, err := load(t, noCode); err == nil || !strings.Contains(err.Error(), "no code of arn:aws:iam::123456789012:mfa/alice") {
 		t.Errorf("without a code: %q, %v", id, err)
 	}
 	if _, id, err := load(t, func(string) (string, error) { return "123456", nil }); id != "ASIAROLE" || err != nil {
@@ -192,12 +192,12 @@ func TestSignOn(t *testing.T) {
 	}
 	signOn(t, time.Now().Add(time.Hour))
 	s := portal()
-	if _, id, err := load(t, nobody); id != "ASIASSO" || err != nil || !slices.Equal(s.asked, []string{"123456789012 Admin signed-on"}) {
+	if _, id, err := load(t, noCode); id != "ASIASSO" || err != nil || !slices.Equal(s.asked, []string{"123456789012 Admin signed-on"}) {
 		t.Errorf("%q, %v; asked %q", id, err, s.asked)
 	}
 	signOn(t, time.Now().Add(-time.Hour))
 	s = portal()
-	if _, id, err := load(t, nobody); err == nil || !strings.Contains(err.Error(), "aws sso login --profile work") || len(s.asked) != 0 {
+	if _, id, err := load(t, noCode); err == nil || !strings.Contains(err.Error(), "aws sso login --profile work") || len(s.asked) != 0 {
 		t.Errorf("when it is over: %q, %v; asked %q", id, err, s.asked)
 	}
 }
@@ -229,7 +229,7 @@ func TestWrong(t *testing.T) {
 			for variable, value := range c.env {
 				t.Setenv(variable, value)
 			}
-			_, id, err := load(t, nobody)
+			_, id, err := load(t, noCode)
 			if err == nil {
 				t.Fatalf("the keys are %q", id)
 			}
@@ -268,7 +268,7 @@ func TestSettings(t *testing.T) {
 			for variable, value := range c.env {
 				t.Setenv(variable, value)
 			}
-			cfg, _, err := load(t, nobody)
+			cfg, _, err := load(t, noCode)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,12 +292,12 @@ func TestNoAnswer(t *testing.T) {
 		home(t, "[profile admin]\nregion = eu-west-3\nrole_arn = arn:aws:iam::1:role/a\nsource_profile = base\n", keysOf)
 		t.Setenv("AWS_PROFILE", "admin")
 		serve(t, "AWS_ENDPOINT_URL_STS", answer)
-		if _, id, err := load(t, nobody); err == nil {
+		if _, id, err := load(t, noCode); err == nil {
 			t.Errorf("a role, answered %q: %q", page, id)
 		}
 		signOn(t, time.Now().Add(time.Hour))
 		serve(t, "AWS_ENDPOINT_URL_SSO", answer)
-		if _, id, err := load(t, nobody); err == nil {
+		if _, id, err := load(t, noCode); err == nil {
 			t.Errorf("a sign-on, answered %q: %q", page, id)
 		}
 	}
@@ -314,7 +314,7 @@ func TestEnds(t *testing.T) {
 		return ""
 	})
 	t.Cleanup(func() { close(ended) }) // before the server, which waits for it
-	if _, err := profile.Load(ctx, nobody); !errors.Is(err, context.Canceled) {
+	if _, err := profile.Load(ctx, noCode); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want an end", err)
 	}
 }

@@ -40,7 +40,7 @@ func TestTheWayStaysForWhatTheCacheLacks(t *testing.T) {
 		"a machine is not seen": {real: objects{machines: 1}, needed: true},
 		"a pool is not seen":    {real: objects{pools: 1}, needed: true},
 		"a machine is seen":     {cached: objects{machines: 1}, real: objects{err: silent}, needed: true},
-		"nobody can say":        {real: objects{err: silent}, err: silent},
+		"the server is silent":  {real: objects{err: silent}, err: silent},
 		"there is nothing":      {},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,7 +39,7 @@ func TestAPartTheCacheLacks(t *testing.T) {
 	}{
 		"the cache lacks it":   {cached: missing, there: true},
 		"it is gone":           {cached: missing, real: missing},
-		"nobody can say":       {cached: missing, real: silent, err: silent},
+		"the server is silent": {cached: missing, real: silent, err: silent},
 		"the cache has it":     {real: silent, there: true},
 		"the cache is no help": {cached: silent, err: silent},
 	} {

@@ -79,7 +79,7 @@ func TestAPodTheCacheLacks(t *testing.T) {
 	}{
 		"the cache lacks it":           {late: late{real: "new", madeFor: "new"}},
 		"the cache has its forerunner": {late: late{cached: "old", real: "new", madeFor: "new"}},
-		"nobody can say":               {late: late{refuse: errSilent, madeFor: "new"}, err: errSilent},
+		"the server is silent":         {late: late{refuse: errSilent, madeFor: "new"}, err: errSilent},
 		"it is gone":                   {late: late{madeFor: "new"}, want: 1},
 		"another took its name":        {late: late{cached: "newer", real: "newer", madeFor: "new"}, want: 1},
 	} {

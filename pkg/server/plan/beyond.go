@@ -10,10 +10,9 @@ import (
 // beyond its size because others are being replaced: as many as have another that is to go,
 // and no more than its surge, and one that was asked to be replaced, let it have.
 func Beyond(instances []fleet.Instance, g fleet.Group, s Settings, now time.Time) int {
-	stay, stale := 0, 0
+	stay, stale, age := 0, 0, s.staleAge()
 	for _, i := range instances {
-		aged := s.EligibleAge > 0 && !now.Before(i.ID.Time().Add(s.EligibleAge)) ||
-			s.ForcedAge > 0 && !now.Before(i.ID.Time().Add(s.ForcedAge))
+		aged := age > 0 && !now.Before(i.ID.Time().Add(age))
 		switch {
 		case i.OnDemand || !i.Phase.Active():
 		case aged || i.RemovalAskedAt != nil || i.Hashes.Outdated(g.Hashes):

@@ -1,5 +1,7 @@
 package plan
 
+import "time"
+
 // Stale instances work, but are too old or were built from another definition than the
 // group has now. They are replaced by as many at a time as the group's surge says and
 // the shard's lets it, while the group has nothing else to cope with. What has been
@@ -9,10 +11,7 @@ package plan
 // markStale finds the stale ones. Members are in the order of their age, so the first
 // that is young enough ends the look at ages, and is the one that comes of age next.
 func (d *decision) markStale() {
-	age := d.view.Settings.EligibleAge
-	if forced := d.view.Settings.ForcedAge; forced > 0 && (age <= 0 || forced < age) {
-		age = forced
-	}
+	age := d.view.Settings.staleAge()
 	old := age > 0
 	for n := range d.live {
 		m := &d.live[n]
@@ -25,6 +24,14 @@ func (d *decision) markStale() {
 			d.stale++
 		}
 	}
+}
+
+// staleAge is from what age on instances are stale; not positive: none is for its age.
+func (s Settings) staleAge() time.Duration {
+	if s.ForcedAge > 0 && (s.EligibleAge <= 0 || s.ForcedAge < s.EligibleAge) {
+		return s.ForcedAge
+	}
+	return s.EligibleAge
 }
 
 // staleReason says why a stale one leaves.
