@@ -15,9 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/bootstrap"
@@ -95,10 +93,7 @@ func TestAClusterFromItsBeginningToItsEnd(t *testing.T) {
 func startCluster(t *testing.T, plane *planetest.Plane, ns, name string, set *shards.Set) {
 	t.Helper()
 	config := plane.Allowed(t, ns, "../../pkg/operator/cluster", "../../pkg/operator/bootstrap")
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: plane.Client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{ns: {}}},
-	})
+	mgr, err := ctrl.NewManager(config, plane.ManagerOptions(ns))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/bootstrap"
@@ -64,10 +62,7 @@ func begin(t *testing.T, names ...string) *world {
 // start begins what an operator that starts would begin.
 func (w *world) start() {
 	w.t.Helper()
-	mgr, err := ctrl.NewManager(w.config, ctrl.Options{
-		Scheme: w.Client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{w.ns: {}}},
-	})
+	mgr, err := ctrl.NewManager(w.config, w.ManagerOptions(w.ns))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -17,9 +17,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -90,11 +88,9 @@ func begin(t *testing.T, change func(*cluster.Reconciler)) *world {
 // start begins what an operator that starts would begin.
 func (w *world) start() {
 	w.t.Helper()
-	mgr, err := ctrl.NewManager(w.config, ctrl.Options{
-		Scheme: w.Client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache:  cache.Options{DefaultNamespaces: map[string]cache.Config{w.ns: {}}},
-		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},
-	})
+	options := w.ManagerOptions(w.ns)
+	options.Client = client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}}
+	mgr, err := ctrl.NewManager(w.config, options)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -14,9 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/drain"
@@ -89,11 +87,9 @@ func newRoom(t *testing.T, ways func(ctrl.Manager, *room) (*workload.Cluster, er
 
 func (r *room) operate(ways func(ctrl.Manager, *room) (*workload.Cluster, error)) {
 	r.t.Helper()
-	mgr, err := ctrl.NewManager(r.plane.Allowed(r.t, r.ns, ".", "../workload"), ctrl.Options{
-		Scheme:  r.plane.Client.Scheme(),
-		Metrics: server.Options{BindAddress: "0"},
-		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{r.ns: {}}, ByObject: workload.Cache()},
-	})
+	options := r.plane.ManagerOptions(r.ns)
+	options.Cache.ByObject = workload.Cache()
+	mgr, err := ctrl.NewManager(r.plane.Allowed(r.t, r.ns, ".", "../workload"), options)
 	r.must(err)
 	r.cached, r.client.Client = mgr.GetClient(), mgr.GetClient()
 	var w *workload.Cluster

@@ -17,10 +17,8 @@ import (
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/machine"
@@ -52,10 +50,7 @@ func runOn(t *testing.T, on *shardstest.World, names ...string) *live {
 	l.shards.Synced()
 	config := shared.Plane(t).Allowed(t, l.ns, ".")
 	config.QPS = -1
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: l.api.Scheme(), Metrics: server.Options{BindAddress: "0"},
-		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{l.ns: {}}},
-	})
+	mgr, err := ctrl.NewManager(config, shared.Plane(t).ManagerOptions(l.ns))
 	if err != nil {
 		t.Fatal(err)
 	}

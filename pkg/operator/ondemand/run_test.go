@@ -15,7 +15,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/machine"
@@ -32,10 +31,9 @@ var _ ondemand.Workload = (*workload.Cluster)(nil)
 // operator, until the test or stop ends them.
 func (w *world) run(shards *shardstest.World) (stop func()) {
 	w.Helper()
-	mgr, err := ctrl.NewManager(w.config, ctrl.Options{
-		Scheme: w.api.Scheme(), Metrics: server.Options{BindAddress: "0"},
-		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{w.ns: {}}, ByObject: w.kept()},
-	})
+	options := shared.Plane(w.T).ManagerOptions(w.ns)
+	options.Cache.ByObject = w.kept()
+	mgr, err := ctrl.NewManager(w.config, options)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -13,9 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/planetest"
@@ -77,10 +75,8 @@ func start(t *testing.T, shards ...string) *stage {
 // run starts an operator that knows these shards.
 func (s *stage) run(world *shardstest.World) {
 	s.t.Helper()
-	options := ctrl.Options{
-		Scheme: s.api.Scheme(), Metrics: server.Options{BindAddress: "0"}, Logger: logr.Discard(),
-		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{s.ns: {}}},
-	}
+	options := s.plane.ManagerOptions(s.ns)
+	options.Logger = logr.Discard()
 	if s.sync > 0 {
 		options.Cache.SyncPeriod = &s.sync
 	}

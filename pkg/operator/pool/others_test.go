@@ -16,7 +16,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -28,10 +27,6 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-func options() controller.Options {
-	return controller.Options{SkipNameValidation: new(true)}
-}
-
 // pusher plays the controller of NstanceShardGroups.
 type pusher struct {
 	api client.Client
@@ -39,7 +34,7 @@ type pusher struct {
 }
 
 func (p *pusher) setup(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).Named("pusher").For(&v1beta1.NstanceShardGroup{}).WithOptions(options()).Complete(p)
+	return ctrl.NewControllerManagedBy(mgr).Named("pusher").For(&v1beta1.NstanceShardGroup{}).Complete(p)
 }
 
 func (p *pusher) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -112,7 +107,7 @@ func (c *core) setup(mgr ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(mgr).Named("core").For(&clusterv1.MachinePool{}).
 		Watches(&v1beta1.NstanceMachinePool{}, same).Watches(&v1beta1.NstanceMachine{}, toPool).Watches(&clusterv1.Machine{}, toPool).
-		WithOptions(options()).Complete(c)
+		Complete(c)
 }
 
 func (c *core) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {

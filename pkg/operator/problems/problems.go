@@ -70,10 +70,7 @@ func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("problems").
-		WithOptions(controller.Options{
-			SkipNameValidation: new(true),
-			UsePriorityQueue:   new(false), // that of 0.24.1 may hang at the end while items wait
-		}).
+		WithOptions(controller.Options{SkipNameValidation: new(true)}).
 		WatchesRawSource(r.Shards.Source(r.hear)).
 		Complete(r)
 }

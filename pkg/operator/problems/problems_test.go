@@ -14,9 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/planetest"
@@ -96,10 +94,7 @@ func (s *site) create(o client.Object) {
 
 func (s *site) start() {
 	s.t.Helper()
-	mgr, err := ctrl.NewManager(s.plane.Config, ctrl.Options{
-		Scheme: s.plane.Client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{s.namespace: {}}},
-	})
+	mgr, err := ctrl.NewManager(s.plane.Config, s.plane.ManagerOptions(s.namespace))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -17,9 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/capi"
@@ -89,10 +87,7 @@ func (s *site) cluster() *clusterv1.Cluster {
 // start runs the controller until the test or stop ends it.
 func (s *site) start() (stop func()) {
 	s.t.Helper()
-	mgr, err := ctrl.NewManager(s.config, ctrl.Options{
-		Scheme: s.client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{s.namespace: {}}},
-	})
+	mgr, err := ctrl.NewManager(s.config, shared.Plane(s.t).ManagerOptions(s.namespace))
 	s.must(err)
 	if s.set == nil {
 		s.set = s.shards

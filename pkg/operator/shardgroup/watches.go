@@ -43,7 +43,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			MaxConcurrentReconciles: workers,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstPause, lastPause),
 			SkipNameValidation:      new(true),
-			UsePriorityQueue:        new(false), // that of 0.24.1 may hang at the end while items wait: it hands them to workers that left
 		}).
 		For(&v1beta1.NstanceShardGroup{}).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster), builder.WithPredicates(clusterChanges())).

@@ -15,10 +15,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/nstance/nstance/pkg/operator/planetest"
@@ -51,14 +49,9 @@ func newRoom(t *testing.T, external bool, watched client.Object) *room {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "workload-"}}
 	r.must(t, r.plane.Client.Create(t.Context(), ns))
 	r.ns = ns.Name
-	mgr, err := ctrl.NewManager(r.plane.Config, ctrl.Options{
-		Scheme:  r.plane.Client.Scheme(),
-		Metrics: server.Options{BindAddress: "0"},
-		Cache: cache.Options{
-			DefaultNamespaces: map[string]cache.Config{r.ns: {}},
-			ByObject:          workload.Cache(),
-		},
-	})
+	options := r.plane.ManagerOptions(r.ns)
+	options.Cache.ByObject = workload.Cache()
+	mgr, err := ctrl.NewManager(r.plane.Config, options)
 	r.must(t, err)
 	if external {
 		r.cluster, err = workload.External(mgr, client.ObjectKey{Namespace: r.ns, Name: secretName})
@@ -87,7 +80,7 @@ func (r *room) follow(t *testing.T, mgr ctrl.Manager, watched client.Object) {
 		r.told[q.Name]++
 		return reconcile.Result{}, nil
 	})
-	c, err := controller.New("notes", mgr, controller.Options{Reconciler: notes, SkipNameValidation: new(true)})
+	c, err := controller.New("notes", mgr, controller.Options{Reconciler: notes})
 	r.must(t, err)
 	named := func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}

@@ -1,0 +1,20 @@
+package planetest
+
+import (
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+)
+
+// ManagerOptions are those of a manager that sees one namespace. As in the operator,
+// its controllers have no priority queue: that of controller-runtime 0.24 can hold up
+// the manager's end, by waiting for a worker that has left.
+func (p *Plane) ManagerOptions(ns string) ctrl.Options {
+	return ctrl.Options{
+		Scheme:     p.Client.Scheme(),
+		Metrics:    server.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true), UsePriorityQueue: new(false)},
+		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{ns: {}}},
+	}
+}
