@@ -12,6 +12,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/objecttest"
+	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server"
 	"github.com/nstance/nstance/pkg/server/leader"
@@ -242,7 +243,8 @@ func TestTakeoverAcceptsNoRemoval(t *testing.T) {
 }
 
 // TestTakeoverThatSeesNoRecordsAcceptsNoRemoval: a server that starts without a cache on a
-// listing that lacks all records does not take a group for empty.
+// listing that lacks all records does not take a group for empty, nor does a refresh that
+// comes before the provider has listed the machines.
 func TestTakeoverThatSeesNoRecordsAcceptsNoRemoval(t *testing.T) {
 	for name, groups := range map[string]string{
 		"removed": `"default": { "db": { "template": "knd", "size": 2 } }`,
@@ -261,7 +263,10 @@ func TestTakeoverThatSeesNoRecordsAcceptsNoRemoval(t *testing.T) {
 			s.groupsBecome(groups)
 			p.ends()
 			listing.Hide(func(key string) bool { return strings.HasPrefix(key, "instance/") })
+			s.world.FailNext(fake.OpList, 3, fake.Fault{Err: fake.ErrLost})
 			q := s.successor()
+			_, err := q.refresh()
+			refused(t, err, codes.FailedPrecondition, "default/web", "not known yet")
 			if st := q.configStatus(); !st.GetRunningApplied() || len(st.GetAwaitsConfirmation()) != 1 {
 				t.Errorf("status: %v", st)
 			}
@@ -270,7 +275,7 @@ func TestTakeoverThatSeesNoRecordsAcceptsNoRemoval(t *testing.T) {
 			if s.accepted() != accepted {
 				t.Error("it was kept as accepted")
 			}
-			_, err := q.refresh()
+			_, err = q.refresh()
 			refused(t, err, codes.FailedPrecondition, "default/web", "2 instances go")
 			q.refreshes(updated, "default/web")
 			s.awaitEmpty("default", "web")

@@ -17,8 +17,7 @@ func (g *generator) listings(seed uint64, length time.Duration) {
 	}
 	for at := own.upTo(length / 2); at < length; at += time.Minute + own.upTo(length/2) {
 		until := at + 20*time.Second + own.mostly(time.Minute, 5*time.Minute)
-		// Not those of instances: a refresh right after a takeover judges by what was listed.
-		kind := own.choose("groups", "groups", "groups", "request", "cluster", "probe")
+		kind := own.choose("instance", "instance", "instance", "groups", "groups", "groups", "request", "cluster", "probe")
 		if own.draw.IntN(2) == 0 {
 			own.at(at-own.upTo(time.Minute), "group %s %d", own.choose("batch", "cron"), 1+own.draw.IntN(3))
 		}

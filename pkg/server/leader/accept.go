@@ -50,7 +50,7 @@ func (r *refresher) unasked(last appliedConfig, c Accepted) error {
 	if last.shard == nil || bytes.Equal(last.body, c.body) {
 		return nil
 	}
-	return r.removals.atTakeover().permits(last.shard, c.shard, nil)
+	return r.removals.permits(last.shard, c.shard, nil)
 }
 
 // choose decides between config/ and the last accepted config at a takeover, which
@@ -65,7 +65,7 @@ func (r *refresher) choose(c Accepted) Accepted {
 		held, next = c, *c.other
 	}
 	held.other, next.other = nil, nil
-	removals, _ := r.removals.atTakeover().removals(held.shard, next.shard)
+	removals, _ := r.removals.removals(held.shard, next.shard)
 	_, ending := restartFields(r.cfg.Boot, next.shard)
 	switch {
 	case len(removals) > 0:

@@ -130,15 +130,10 @@ func sized(t config.Template) bool {
 type removalCheck struct {
 	groups  *groups
 	records records
-	// unasked: the instances are known from a listing alone. One that lacks some shows a
-	// group as empty, so every group that is wanted may have instances.
-	unasked bool
-}
-
-// atTakeover is the check of a config that a takeover would go over to, unasked.
-func (c removalCheck) atTakeover() removalCheck {
-	c.unasked = true
-	return c
+	// accounted reports whether the record of each VM is known. Until then the instances
+	// are known from a listing alone. One that lacks some shows a group as empty, so every
+	// group that is wanted may have instances.
+	accounted func() bool
 }
 
 // removals are those of a static config that comes after from. A tenant whose dynamic
@@ -147,7 +142,7 @@ func (c removalCheck) atTakeover() removalCheck {
 func (c removalCheck) removals(from, to *config.Shard) (all []operators.Removal, unread map[string]bool) {
 	entries, unread := c.groups.dynamic(from)
 	there := liveByGroup(c.records.Instances())
-	if c.unasked {
+	if !c.accounted() {
 		perhaps(there, from, entries)
 	}
 	return removals(from, to, entries, there), unread

@@ -94,7 +94,8 @@ func (t *Term) assemble() (err error) {
 	}
 	t.types = t.newInstanceTypes()
 	t.refresh = &refresher{
-		cfg: t.cfg, term: t.ctx, config: t.config, groups: t.groups, removals: removalCheck{groups: t.groups, records: t.records},
+		cfg: t.cfg, term: t.ctx, config: t.config, groups: t.groups,
+		removals: removalCheck{groups: t.groups, records: t.records, accounted: t.accounted},
 		problems: t.problems, doubt: t.doubts.ask,
 		under: make(chan struct{}, 1), applied: newVersioned(t.cfg, appliedKey(t.cfg.Static.Shard)),
 	}
@@ -124,6 +125,9 @@ func (t *Term) assemble() (err error) {
 	t.groups.altered = t.altered
 	return nil
 }
+
+// accounted reports whether no machine can be without a record that is known.
+func (t *Term) accounted() bool { return t.loop != nil && t.loop.Accounted() }
 
 // altered has everybody follow what is desired: of some groups, or of any if none is
 // named.

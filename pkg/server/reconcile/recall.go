@@ -29,6 +29,9 @@ func (s *sweeper) recall(ctx context.Context, vms []provider.VM) error {
 		})
 	}
 	err := reads.Wait()
+	if err == nil {
+		s.accounted.Store(true)
+	}
 	recalled := 0
 	for n, vm := range unknown {
 		if found[n] {

@@ -30,6 +30,8 @@ type sweeper struct {
 	held    atomic.Pointer[string] // why nothing is done; empty: all is well
 	limit   atomic.Int64           // while the store is listed: how many records may vanish; 0: it is not
 
+	accounted atomic.Bool // the record of each VM that was listed has been looked for by its key
+
 	// Of the sweeping goroutine alone.
 	orphans  orphans
 	reported map[string]bool // by key: malformed objects that were reported
@@ -206,6 +208,11 @@ func (l *Loop) Held() fleet.Problem {
 	}
 	return fleet.Problem{}
 }
+
+// Accounted reports whether the provider has listed its VMs in this term, and the record
+// of each was read. Until then a group may have machines of which no record is known,
+// because a listing of the store lacked it.
+func (l *Loop) Accounted() bool { return l.sweeper.accounted.Load() }
 
 // liveRecords counts the records that are no tombstones.
 func liveRecords(l Ledger) (n int) {
