@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/shirou/gopsutil/v4/load"
@@ -23,6 +24,10 @@ type bench struct {
 	idle     *child
 
 	siegeTime time.Duration // how long each attack of the row siege lasts
+
+	roles     sync.Once // of the binary that plays roles
+	rolesPath string
+	rolesErr  error
 }
 
 func newBench(progress io.Writer) (*bench, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 )
 
-// child is this binary in a role, in a process of its own.
+// child is a role of this program, in a process of its own.
 type child struct {
 	name  string
 	cmd   *exec.Cmd
@@ -37,8 +37,12 @@ func (b *bench) start(ctx context.Context, role, name string, settings any) (*ch
 	if err != nil {
 		return nil, err
 	}
+	program, err := b.program(ctx, role)
+	if err != nil {
+		return nil, err
+	}
 	c := &child{
-		name: name, cmd: exec.CommandContext(ctx, b.self, roleFlag, role), ended: make(chan struct{}), fresh: make(chan struct{}),
+		name: name, cmd: exec.CommandContext(ctx, program, roleFlag, role), ended: make(chan struct{}), fresh: make(chan struct{}),
 		log: filepath.Join(b.temp, name+".log"),
 	}
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

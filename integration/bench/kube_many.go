@@ -1,3 +1,5 @@
+//go:build !roles
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+//go:build !roles
+
 package main
 
 import (
@@ -31,7 +33,7 @@ func operatorMemory(b *bench, h *harness, plane *planetest.Plane) ([]figure, err
 		return nil, err
 	}
 	began := time.Now()
-	c, err := b.start(h.ctx, "operator", "operator", kubeSettings{kubeconfig, kubeInstances})
+	c, err := b.start(h.ctx, roleOperator, "operator", kubeSettings{kubeconfig, kubeInstances})
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,8 @@
 //	go run ./integration/bench -siege-time 10s siege
 //
 // What has to be an operating-system process of its own, because its memory, its
-// CPU time or its death is what is measured, is this same binary started again
-// in a role (see role.go).
+// CPU time or its death is what is measured, is this same program started again
+// in a role (see role.go and program.go).
 package main
 
 import (

@@ -17,6 +17,9 @@ import (
 // output. It ends with its standard input, so that none outlives the benchmark.
 const roleFlag = "--role"
 
+// roleOperator is the one role that needs Kubernetes.
+const roleOperator = "operator"
+
 // event is what a role tells.
 type event struct {
 	Kind  string    `json:"kind"`
@@ -38,7 +41,7 @@ type stage struct {
 func playRole(ctx context.Context, name string) error {
 	play, ok := map[string]func(context.Context, *stage) error{
 		"server": playServer, "s3": playS3, "agents": playAgents, "registrants": playRegistrants, "idle": playIdle, "hour": playHour,
-		"besieged": playBesieged, "attackers": playAttackers, "operator": playOperator,
+		"besieged": playBesieged, "attackers": playAttackers, roleOperator: playOperator,
 	}[name]
 	if !ok {
 		return fmt.Errorf("no role %q", name)
