@@ -84,8 +84,9 @@ endif
 	@$(MAKE) --no-print-directory sim SEEDS=2000
 
 .PHONY: deflake
-deflake: ## Repeat the tests of package PKG until one fails (RUN: a pattern of names, TIMES: an end)
-	@.ci/deflake "$(PKG)" "$(RUN)" "$(TIMES)"
+deflake: ## Repeat the tests of package PKG until one fails (RUN: a pattern of names, TIMES: an end, LOAD: busy processes a core; ALL=1: all, LOAD=2)
+	@$(if $(ALL),.ci/plane >/dev/null && PLANE=1) $(GO) run ./integration/deflake $(if $(RUN),-run '$(RUN)') $(if $(TIMES),-times $(TIMES)) \
+		$(if $(or $(LOAD),$(ALL)),-load $(or $(LOAD),2)) $(if $(ALL),./...,$(PKG))
 
 .PHONY: cover
 cover: ## Say how much of each package the tests run, and of all (temp/cover.txt)
@@ -236,6 +237,7 @@ integration-images: ## Build stand-ins for images of others, once (MINIO_IMAGE=,
 # The stories on a container engine, one after another: they measure.
 CONTAINER_STORIES := containers storage failover cluster
 integration: $(if $(filter 0,$(ENGINE)),,integration-images) ## Tell the stories on a container engine (ENGINE=1: fail without one; 0: skip)
+	$(if $(filter 0,$(ENGINE)),,$(GO) test -count=1 -v -run '^(TestPulledByDigest|TestSignedOnly)$$' ./pkg/provider/docker)
 	PLANE=$(or $(PLANE),1) $(GO) test -tags integration -count=1 -timeout 30m -p 1 -v $(addprefix ./integration/,$(CONTAINER_STORIES))
 
 .PHONY: bench

@@ -36,6 +36,11 @@ func sideBySide(together []step, canSeclude bool) [][][]step {
 		byLane[at] = append(byLane[at], s)
 	}
 	if canSeclude && len(byLane) > 1 {
+		for _, lane := range byLane {
+			for n := range lane {
+				lane[n].beside = true
+			}
+		}
 		return [][][]step{byLane}
 	}
 	var phases [][][]step

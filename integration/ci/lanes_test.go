@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestMain(m *testing.M) {
@@ -106,5 +109,33 @@ func TestSideBySide(t *testing.T) {
 		if _, err := os.Stat(mark(name)); err == nil {
 			t.Errorf("step %s ran after a failure", name)
 		}
+	}
+}
+
+// An interrupt ends lanes with all that their steps have started: what is left would hold
+// the output open until the grace period is over.
+func TestInterruptedBesideOthers(t *testing.T) {
+	if !canSeclude(t.Context()) {
+		t.Skip("SKIPPED: no network namespace can be made here")
+	}
+	dir := t.TempDir()
+	ctx, interrupt := context.WithCancel(t.Context())
+	started := func(name string) []string {
+		return []string{"sh", "-c", fmt.Sprintf("sleep 1000 & touch %s; wait", filepath.Join(dir, name))}
+	}
+	go func() {
+		defer interrupt()
+		for n := 0; n < 2 && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+			files, _ := filepath.Glob(filepath.Join(dir, "lane?"))
+			n = len(files)
+		}
+	}()
+	r := runner{out: io.Discard, logs: dir, env: os.Environ(), canSeclude: true}
+	_, err := r.runAll(ctx, []step{
+		{name: "one", lane: "1", command: started("lane1")},
+		{name: "two", lane: "2", command: started("lane2"), secluded: true},
+	})
+	if err == nil || strings.Contains(err.Error(), exec.ErrWaitDelay.Error()) {
+		t.Errorf("interrupted: %v", err)
 	}
 }

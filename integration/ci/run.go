@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -44,15 +45,9 @@ func (r runner) run(ctx context.Context, s step, out io.Writer) (cost, error) {
 	}
 	defer log.Close()
 	fmt.Fprintf(out, "\n=== %s\n", s.name)
-	cmd := exec.CommandContext(ctx, s.command[0], s.command[1:]...)
-	if s.secluded {
-		cmd = secludedCommand(ctx, s.command)
-	}
-	cmd.Env = r.env
+	cmd := r.command(ctx, s)
 	cmd.Stdout = io.MultiWriter(out, log)
 	cmd.Stderr = cmd.Stdout
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = grace
 	watch := watchIdle()
 	began := time.Now()
 	err = cmd.Run()
@@ -62,6 +57,22 @@ func (r runner) run(ctx context.Context, s step, out io.Writer) (cost, error) {
 	}
 	fmt.Fprintf(out, "--- %s: %.0fs\n", s.name, c.wall.Seconds())
 	return c, err
+}
+
+// command is that of a step, which SIGTERM stops when ctx ends.
+func (r runner) command(ctx context.Context, s step) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, s.command[0], s.command[1:]...)
+	cmd.Env = r.env
+	if s.secluded {
+		cmd = secludedCommand(ctx, s.command)
+		cmd.Env = append(slices.Clip(r.env), "SECLUDED=1") // what needs more of a network is left out, and says so
+	}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = grace
+	if s.beside {
+		ownSession(cmd)
+	}
+	return cmd
 }
 
 // failure returns an error that names what failed in a step, and how to repeat it.

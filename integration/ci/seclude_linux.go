@@ -26,6 +26,17 @@ func secludedCommand(ctx context.Context, command []string) *exec.Cmd {
 	return cmd
 }
 
+// ownSession gives a command that has not started a session of its own. Sessions share the
+// processor evenly (sched(7), autogroups), however many processes each has, so that a lane
+// that mostly waits gets its turn at once beside one that computes.
+func ownSession(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid = true
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) } // no terminal tells it
+}
+
 // canSeclude reports whether network namespaces can be made here.
 func canSeclude(ctx context.Context) bool { return secludedCommand(ctx, []string{"true"}).Run() == nil }
 

@@ -17,3 +17,5 @@ func secludedCommand(ctx context.Context, command []string) *exec.Cmd {
 func canSeclude(context.Context) bool { return false }
 
 func seclude([]string) error { return errors.New("there are no network namespaces here") }
+
+func ownSession(*exec.Cmd) {}

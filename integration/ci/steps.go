@@ -13,9 +13,12 @@ type step struct {
 	// lane names the steps that run in this order; those of other lanes that come directly
 	// before and after run at the same time. Empty: nothing else runs meanwhile.
 	lane string
-	// secluded: it needs a network of its own beside those of other lanes, whose ports it has.
+	// secluded: it has a network of its own beside other lanes, where it takes ports of theirs,
+	// or where it has to pass without any other network.
 	secluded bool
-	needs    string // a step before it without which it means nothing; empty: none
+	// beside: other lanes run meanwhile. Lanes set it.
+	beside bool
+	needs  string // a step before it without which it means nothing; empty: none
 }
 
 // steps are all steps in their order.
@@ -23,7 +26,8 @@ func steps() []step {
 	target := func(name string) step {
 		return step{name: name, command: []string{"make", "--no-print-directory", name}}
 	}
-	// Stories mostly wait. What they run is built before, so that none of it changes under another.
+	// Stories mostly wait, while the tests compute. What stories run is built before, so that
+	// none of it changes under another.
 	story := func(name, lane string, secluded bool) step {
 		return step{name: name, command: []string{"make", "--no-print-directory", name, "BUILT=1"}, lane: lane, secluded: secluded,
 			needs: "e2e-built"}
@@ -33,9 +37,9 @@ func steps() []step {
 		target("verify"),
 		target("build"),
 		target("lint"),
-		target("test"),
 		target("vulncheck"),
 		target("e2e-built"),
+		{name: "test", command: []string{"make", "--no-print-directory", "test"}, lane: "tests", secluded: true},
 		story("e2e", "shard", false),
 		story("e2e-aws", "shard", false),
 		story("e2e-operator", "operator", true),
