@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -106,7 +105,7 @@ func (r *connector) connect(ctx context.Context) error {
 
 // open returns a link that has proved to work, with a cache that is filled.
 func (r *connector) open(ctx context.Context, kubeconfig []byte) (*link, error) {
-	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	config, err := inline(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("its kubeconfig: %w", err)
 	}
