@@ -6,6 +6,7 @@
 package asg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,10 +78,10 @@ func (cfg Config) Validate() error {
 	if cfg.LostAfter < 10*time.Second || cfg.LostAfter > time.Hour || cfg.LostAfter < 3*cfg.Every {
 		wrong("--lost-after: %s is not valid: want between 10s and 1h, and at least three times --every", cfg.LostAfter)
 	}
-	if cfg.AWS.Region != "" { // without it the machine is asked, later
-		at := awsclient.Session{Hosts: awsclient.Hosts{Region: cfg.AWS.Region}, Getenv: cfg.AWS.Getenv}
+	if region, by := cfg.AWS.ConfiguredRegion(); region != "" { // without it the machine is asked, later
+		at := awsclient.Session{Hosts: awsclient.Hosts{Region: region}, Getenv: cfg.AWS.Getenv}
 		if _, err := at.URL(awsclient.AutoScaling); err != nil {
-			wrong("--region: %w", err)
+			wrong("%s: %w", cmp.Or(map[string]string{"region": "--region"}[by], by), err)
 		}
 	}
 	return errors.Join(problems...)

@@ -372,6 +372,9 @@ func TestValidate(t *testing.T) {
 		"--lost-after: 1s is not valid: want":               func(c *asg.Config) { c.LostAfter = time.Second },
 		"--lost-after: 1m0s is not valid":                   func(c *asg.Config) { c.Every, c.LostAfter = 30*time.Second, time.Minute },
 		`--region: region "moon-base-1" is of no partition`: func(c *asg.Config) { c.AWS.Region = "moon-base-1" },
+		`AWS_REGION: region "moon-base-2" is of no partition`: func(c *asg.Config) {
+			c.AWS.Getenv = func(name string) string { return map[string]string{"AWS_REGION": "moon-base-2"}[name] }
+		},
 	} {
 		bad := good
 		change(&bad)

@@ -94,15 +94,24 @@ func (s Session) Forget(id string) {
 	}
 }
 
-// region returns the region, and what says it.
-func (c Config) region(ctx context.Context) (region, from string, err error) {
+// ConfiguredRegion returns the region that is configured, and by what: region, or a
+// variable's name. It is empty where the machine is to be asked.
+func (c Config) ConfiguredRegion() (region, by string) {
 	if c.Region != "" {
-		return c.Region, "region", nil
+		return c.Region, "region"
 	}
 	for _, variable := range []string{"AWS_REGION", "AWS_DEFAULT_REGION"} {
 		if region := lookup(c.Getenv)(variable); region != "" {
-			return region, variable, nil
+			return region, variable
 		}
+	}
+	return "", ""
+}
+
+// region returns the region, and what says it.
+func (c Config) region(ctx context.Context) (region, from string, err error) {
+	if region, from = c.ConfiguredRegion(); region != "" {
+		return region, from, nil
 	}
 	here, err := c.metadata().GetRegion(ctx, nil)
 	if err != nil {
