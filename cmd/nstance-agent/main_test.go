@@ -99,7 +99,7 @@ func (s *shard) next(t *testing.T) *nstancev1.ReportHealthRequest {
 	select {
 	case r := <-s.reports:
 		return r
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no report came")
 		return nil
 	}

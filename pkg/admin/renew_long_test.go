@@ -80,7 +80,7 @@ func (d *desk) follow(c *admin.Client) {
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	err := errors.New("not yet")
-	for end := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if err = check(); err == nil {
 			return
 		}

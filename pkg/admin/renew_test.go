@@ -205,7 +205,7 @@ func (d *desk) command() (warnings []error) {
 	c := admin.NewClient(admin.Config{Identity: id, UserAgent: "test", Random: mathrand.Float64,
 		Warn: func(err error) { warnings = append(warnings, err) }})
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for range 2 {
 		if _, err := c.ListGroups(ctx, []client.Shard{d.shard}); err != nil {

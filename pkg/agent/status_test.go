@@ -118,12 +118,12 @@ func TestHealthEndpoint(t *testing.T) {
 	p.end()
 }
 
-// awaitHealth asks until the answer is the wanted one, all of it, or for ten
-// seconds. The reason is not in it, because anybody may ask.
+// awaitHealth asks until the answer is the wanted one, all of it, or for a
+// minute. The reason is not in it, because anybody may ask.
 func awaitHealth(t *testing.T, addr string, code int, text string) {
 	t.Helper()
 	got := "nothing"
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		response, err := http.Get("http://" + addr + "/healthz")
 		if err != nil {
 			continue

@@ -154,9 +154,10 @@ func TestNoProblemFollowsFromAnother(t *testing.T) {
 	}
 }
 
-// The work that a text causes grows with its length, not with its square.
+// The work that a text causes grows with its length, not with its square, of which these
+// texts would have minutes made.
 func TestHostileTextsEndSoon(t *testing.T) {
-	const n = 20_000
+	const n = 60_000
 	for name, text := range map[string]string{
 		"duplicates":     `{` + strings.Repeat(`"a":1,`, n) + `}`,
 		"unknown fields": `{` + numbered(n, `"f%d":1,`) + `}`,
@@ -168,7 +169,7 @@ func TestHostileTextsEndSoon(t *testing.T) {
 		start := time.Now()
 		problems := problemsOf(t, text)
 		took := time.Since(start)
-		if took > 20*time.Second {
+		if took > time.Minute {
 			t.Errorf("%s: took %v", name, took)
 		}
 		if lines := strings.Count(problems, "\n"); lines > 2100 {

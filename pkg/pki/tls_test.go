@@ -48,7 +48,7 @@ func loopback(t testing.TB) (a, b net.Conn) {
 	if b, err = l.Accept(); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(10 * time.Second) // of the test, not of what is tested
+	deadline := time.Now().Add(time.Minute) // of the test, not of what is tested
 	if err := errors.Join(a.SetDeadline(deadline), b.SetDeadline(deadline)); err != nil {
 		t.Fatal(err)
 	}

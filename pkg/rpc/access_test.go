@@ -48,7 +48,7 @@ func (m method) ours() bool { return strings.HasPrefix(m.name, "/nstance.v1.") }
 
 // call sends one empty message, which is a valid message of every type.
 func (m method) call(ctx context.Context, conn *grpc.ClientConn) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	stream, err := conn.NewStream(ctx, &m.desc, m.name)
 	if err != nil {

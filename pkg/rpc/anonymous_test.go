@@ -32,7 +32,7 @@ func TestUnfinishedMessage(t *testing.T) {
 	addr := ours.anonymous(limits)
 	body, message := io.Pipe()
 	defer message.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	request := must(http.NewRequestWithContext(ctx, http.MethodPost,
 		"https://"+addr+nstancev1.RegistrationService_RegisterAgent_FullMethodName, body))(t)
@@ -59,7 +59,7 @@ func TestConnectionsAge(t *testing.T) {
 	if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if !conn.WaitForStateChange(ctx, connectivity.Ready) {
 		t.Error("the connection outlives its age")

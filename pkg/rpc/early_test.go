@@ -25,7 +25,7 @@ import (
 // answer: DEADLINE_EXCEEDED when the server waits for the message first.
 func announced(t *testing.T, conn *grpc.ClientConn, method string) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 	if err != nil {
@@ -234,7 +234,7 @@ func TestMessageThatNeverEnds(t *testing.T) {
 // headers.
 func (a *authority) post(t *testing.T, addr string, pair *pki.Keypair, method string, body io.Reader) (*http.Response, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	request := must(http.NewRequestWithContext(ctx, http.MethodPost, "https://"+addr+method, body))(t)
 	request.Header.Set("Content-Type", "application/grpc")

@@ -24,6 +24,7 @@ import (
 const (
 	cluster    = "example"
 	shard      = "dev-1"
+	patience   = time.Minute // for what takes milliseconds unless something hangs
 	instanceID = "knd01h455vb4pex5vsknk084sn02q"
 	operatorID = "opr01h455vb4pex5vsknk084sn02q"
 

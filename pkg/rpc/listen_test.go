@@ -51,7 +51,7 @@ func TestListenCapsConnections(t *testing.T) {
 	first, second := <-accepted, <-accepted
 	defer second.Close()
 	third := dial()
-	third.SetReadDeadline(time.Now().Add(10 * time.Second))
+	third.SetReadDeadline(time.Now().Add(patience))
 	if _, err := third.Read(make([]byte, 1)); err == nil || !isClosed(err) {
 		t.Fatalf("the connection over the limit: %v, want it closed", err)
 	}
@@ -61,7 +61,7 @@ func TestListenCapsConnections(t *testing.T) {
 	fourth := <-accepted
 	defer fourth.Close()
 	fifth := dial()
-	fifth.SetReadDeadline(time.Now().Add(10 * time.Second))
+	fifth.SetReadDeadline(time.Now().Add(patience))
 	if _, err := fifth.Read(make([]byte, 1)); err == nil || !isClosed(err) {
 		t.Fatalf("the connection over the limit after a double close: %v, want it closed", err)
 	}

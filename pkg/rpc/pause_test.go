@@ -31,7 +31,7 @@ func TestTooFastForTooLong(t *testing.T) {
 	config.Limits.Opens = rpc.Rate{PerSecond: 0.01, Burst: 2}
 	config.Limits.MaxPause = 50 * time.Millisecond
 	conn := ours.dial(serve(t, config), ours.operator(time.Hour))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for i, want := range []codes.Code{codes.Unimplemented, codes.Unimplemented, codes.ResourceExhausted, codes.ResourceExhausted} {
 		if err := listGroups(ctx, conn); status.Code(err) != want {
@@ -60,7 +60,7 @@ func TestALookThatTakesLong(t *testing.T) {
 		ended <- err
 	}()
 	<-asked
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for range 2 {
 		if _, err := agent.SubmitPublicKeys(ctx, &nstancev1.SubmitPublicKeysRequest{}); status.Code(err) != codes.Unavailable {

@@ -69,7 +69,7 @@ func TestTheNewestConnectionWins(t *testing.T) {
 			if status.Code(err) != codes.Unavailable {
 				t.Errorf("connection %d ended with %v, want UNAVAILABLE", i, err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("connection %d outlives two newer ones", i)
 		}
 	}
@@ -148,7 +148,7 @@ func (a *authority) flood(t *testing.T, addr string, pair *pki.Keypair, n int) (
 	transport := &http.Transport{TLSClientConfig: a.endpoint(pair).Client("127.0.0.1", shard), ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	out, end := make(chan *http.Response, n), make(chan struct{})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	ask := func(method string, body io.Reader) *http.Request {
 		request := must(http.NewRequestWithContext(ctx, http.MethodPost, "https://"+addr+method, body))(t)
@@ -410,7 +410,7 @@ func TestManyReports(t *testing.T) {
 		}
 		select {
 		case <-read:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("report %d was not read", i)
 		}
 	}

@@ -29,7 +29,7 @@ func (a *authority) raw(addr string, pair *pki.Keypair, settings ...http2.Settin
 	config.NextProtos = []string{"h2"}
 	c := &rawClient{t: a.t, conn: must(tls.Dial("tcp", addr, config))(a.t)}
 	a.t.Cleanup(func() { c.conn.Close() })
-	c.must(c.conn.SetDeadline(time.Now().Add(10 * time.Second)))
+	c.must(c.conn.SetDeadline(time.Now().Add(patience)))
 	c.Framer = http2.NewFramer(c.conn, c.conn)
 	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	c.encoder = hpack.NewEncoder(&c.headers)

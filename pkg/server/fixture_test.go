@@ -45,7 +45,7 @@ const (
 	clusterID     = "example"
 	shardID       = "dev-1"
 	encryptionKey = "thisisa32byteencryptionkey123456"
-	patience      = 20 * time.Second // for what takes milliseconds unless something is wrong
+	patience      = time.Minute // for what takes milliseconds unless something is wrong
 )
 
 // simulated runs a test in simulated time, beside others. Everything that it starts

@@ -25,7 +25,7 @@ func tell(e *clientv3.Event) string {
 func collect(t *testing.T, from clientv3.WatchChan, n int) []string {
 	t.Helper()
 	var out []string
-	late := time.After(20 * time.Second)
+	late := time.After(time.Minute)
 	for len(out) < n {
 		select {
 		case resp := <-from:
@@ -79,7 +79,7 @@ func TestWatch(t *testing.T) {
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, c *clientv3.Client) {
-		ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(t.Context()), 30*time.Second)
+		ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(t.Context()), time.Minute)
 		defer cancel()
 		watch := c.Watch(ctx, "/registry/pods/", clientv3.WithPrefix(), clientv3.WithCreatedNotify(), clientv3.WithProgressNotify())
 		<-watch

@@ -97,9 +97,9 @@ func (f *folder) get(key string) *store.Entry {
 // eventually waits for what an edit comes to.
 func (f *folder) eventually(what string, is func() bool) {
 	f.t.Helper()
-	for late := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+	for late := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(late) {
-			f.t.Fatalf("%s: not within 10 s; held back: %v", what, f.Problems())
+			f.t.Fatalf("%s: not within a minute; held back: %v", what, f.Problems())
 		}
 	}
 }

@@ -123,17 +123,14 @@ func TestInstanceDrainOver(t *testing.T) {
 	c := newCluster(t).register()
 	s := c.shard("dev-1")
 	s.drains(drainingID)
-	begun, began := filepath.Join(t.TempDir(), "begun"), time.Now()
+	begun := filepath.Join(t.TempDir(), "begun")
 	go func() {
 		for _, err := os.Stat(begun); err != nil && t.Context().Err() == nil; _, err = os.Stat(begun) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		s.vanish(drainingID)
 	}()
-	c.run("instance", "drain", "--once", "--timeout", "40s", "--", "sh", "-c", "touch "+begun+"; exec sleep 30").want(t, cli.ExitOK)
-	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("it ended after %s", took)
-	}
+	c.run("instance", "drain", "--once", "--timeout", "2m", "--", "sh", "-c", "touch "+begun+"; exec sleep 600").want(t, cli.ExitOK)
 }
 
 // TestInstanceDrainRefused: a shard that will never take an acknowledgement ends

@@ -68,7 +68,7 @@ func TestUnreachable(t *testing.T) {
 	began := time.Now()
 	r := c.run("group", "list", "--timeout", "2500ms").want(t, cli.ExitFailed,
 		"waiting: shard dev-2: ", "refused", "nstance-admin: shard dev-2: no leader answered in time", "hint: is the server up")
-	if took := time.Since(began); took < 2*time.Second || took > 10*time.Second {
+	if took := time.Since(began); took < 2*time.Second || took > time.Minute {
 		t.Errorf("took %s", took)
 	}
 	if n := strings.Count(r.errOut, "waiting:"); n != 1 {

@@ -147,7 +147,7 @@ func serve(t *testing.T, cfg aws.Config) (url string, metadata func(string) stri
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	var err error
-	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
+	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(10 * time.Millisecond) {
 		if err = ask(); err == nil {
 			return
 		}

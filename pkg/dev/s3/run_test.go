@@ -139,7 +139,7 @@ func TestKill(t *testing.T) {
 }
 
 func send(addr, key, body string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://"+addr+"/dev/"+key, strings.NewReader(body))
 	if err != nil {

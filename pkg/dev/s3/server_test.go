@@ -369,9 +369,9 @@ func FuzzPath(f *testing.F) {
 // waitFor polls until ok; the thing waited for is another process or socket.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited 10s for %s", what)
+			t.Fatalf("waited a minute for %s", what)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestKeep(t *testing.T) {
 	w.given(registrationtest.Nonce)
 	id := w.open()
 	first := id.Certificate()
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	kept := make(chan error, 1)
 	go func() { kept <- w.keep(ctx, id) }()
@@ -61,7 +61,7 @@ func TestKeepEnds(t *testing.T) {
 	w.given(registrationtest.Nonce)
 	id := w.open()
 	w.RefuseRenewals()
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	err := w.keep(ctx, id)
 	if err == nil || !strings.Contains(err.Error(), "ended at") {

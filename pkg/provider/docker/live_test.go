@@ -194,7 +194,7 @@ func TestConformance(t *testing.T) {
 				})
 			},
 			Killed:   "exit code 137",
-			Patience: 30 * time.Second,
+			Patience: time.Minute,
 			BadArgs:  []map[string]any{{"privileged": true}, {"memory": "12q", "cpus": -1}, {"extra_hosts": []any{"nowhere"}}},
 		}
 	}})

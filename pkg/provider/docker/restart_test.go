@@ -80,7 +80,7 @@ func testRestart(t *testing.T, e *ownEngine, p *docker.Provider, scope provider.
 // toldDead watches until it heard of so many deaths, and returns why they died.
 func toldDead(t *testing.T, p *docker.Provider, want int) map[fleet.InstanceID]string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	told := map[fleet.InstanceID]string{}
 	err := p.Watch(ctx, func(e provider.Event) {

@@ -79,9 +79,9 @@ func nodes(t *testing.T, api client.Client, cluster string) map[string]corev1.No
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); {
+	for end := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(end) {
-			t.Fatalf("not within 30 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

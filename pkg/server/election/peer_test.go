@@ -115,7 +115,7 @@ func TestPeersOverHTTP(t *testing.T) {
 	}
 	b := newElector(t, store, "b", "127.0.0.1:1", dialer)
 	next, _ := run(t, b)
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if r, ok := b.Leader(); ok && r.Holder == "a" {
 			break
 		}
