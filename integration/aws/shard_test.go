@@ -138,7 +138,7 @@ func spotNotice(w *world) {
 	w.admin("group", "scale", "spot", "1", "--shard", shard)
 	old := w.connected("spot", 1, time.Minute)[0]
 	must(w.t, w.cloud.Interrupt(old.Provider, time.Minute))
-	took := w.within(30*time.Second, "another one is asked for while the old one lives", func() error {
+	took := w.within(time.Minute, "another one is asked for while the old one lives", func() error {
 		all, err := w.instances()
 		if err != nil {
 			return err

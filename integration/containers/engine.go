@@ -73,7 +73,7 @@ func connect(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	_, err = api.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true})
 	return api, err

@@ -141,7 +141,7 @@ func reload(ctx context.Context, api *client.Client) error {
 	if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
 		return fmt.Errorf("have the engine read %s: %w", engineSettings, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		said, err := api.Info(ctx, client.InfoOptions{})

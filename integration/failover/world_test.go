@@ -155,7 +155,7 @@ func (w *watch) times() int {
 // leader waits until one server leads and the other stands by.
 func (s *scene) leader() (leads, other string) {
 	s.Helper()
-	s.Eventually(2*time.Minute, "one server leads and one stands by", func(ctx context.Context) error {
+	s.Eventually(patience, "one server leads and one stands by", func(ctx context.Context) error {
 		said := map[string]string{}
 		for name, c := range s.servers {
 			text, err := containers.Health(ctx, c.Address)
@@ -178,7 +178,7 @@ func (s *scene) leader() (leads, other string) {
 func (s *scene) running() []string {
 	s.Helper()
 	var ids []string
-	s.Eventually(time.Minute, "the group is at size and its agents are connected", func(ctx context.Context) error {
+	s.Eventually(patience, "the group is at size and its agents are connected", func(ctx context.Context) error {
 		within, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		all, err := s.ask.ListInstances(within, s.at(), "web", false)

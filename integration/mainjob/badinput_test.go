@@ -116,7 +116,7 @@ func brokenConfig(s *stack) {
 	}
 	s.dev("kill", "dev-1")
 	s.dev("start", "dev-1")
-	s.settle("dev-1", 2, 30*time.Second)
+	s.settle("dev-1", 2)
 	out := s.admin("config", "status", "--shard", "dev-1", "-o", "json")
 	if !strings.Contains(out, `"running_applied": true`) || !strings.Contains(out, "wrkers") {
 		s.t.Errorf("config status does not say what is wrong: %s", out)
@@ -129,7 +129,7 @@ func brokenConfig(s *stack) {
 	}
 	s.dev("kill", "dev-1")
 	s.dev("start", "dev-1")
-	s.settle("dev-1", 2, 30*time.Second)
+	s.settle("dev-1", 2)
 }
 
 func badSizes(s *stack) {
@@ -185,7 +185,7 @@ func (s *stack) registerOperator(nonce string, key ed25519.PrivateKey) (*nstance
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return nstancev1.NewRegistrationServiceClient(s.dial(8992)).RegisterOperator(ctx, &nstancev1.RegisterOperatorRequest{
 		Nonce: nonce, PublicKey: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})),
@@ -234,7 +234,7 @@ func badNonces(s *stack) {
 }
 
 func badCertificates(s *stack) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	list := func(certs ...tls.Certificate) error {
 		_, err := nstancev1.NewOperatorServiceClient(s.dial(8993, certs...)).ListGroups(ctx, &nstancev1.ListGroupsRequest{})
@@ -282,11 +282,11 @@ func hugeMessage(s *stack) {
 	if status.Code(err) != codes.ResourceExhausted {
 		s.t.Errorf("want RESOURCE_EXHAUSTED, have %.200v", err)
 	}
-	s.settle("dev-1", 2, 10*time.Second)
+	s.settle("dev-1", 2)
 }
 
 func badStarts(s *stack) {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	server := func(env []string, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "nstance-server"), append([]string{
@@ -327,7 +327,7 @@ func badStarts(s *stack) {
 		if err := cmd.Start(); err != nil {
 			s.t.Fatal(err)
 		}
-		s.eventually(20*time.Second, name, func() (bool, string) {
+		s.eventually(name, func() (bool, string) {
 			code, body := get("http://127.0.0.1:9790/health")
 			said, _ := os.ReadFile(log)
 			return code == http.StatusServiceUnavailable && strings.Contains(body, "cluster secrets") && !strings.Contains(body, c.want) &&

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // configFile is where dev-s3 keeps a shard's config.
@@ -93,7 +92,7 @@ func (s *stack) onMachine(shard, id, path string) (content string, ok bool) {
 func (s *stack) receives(shard, id, name string, pass func(string) bool) string {
 	s.t.Helper()
 	var last string
-	s.eventually(15*time.Second, id+" receives "+name, func() (bool, string) {
+	s.eventually(id+" receives "+name, func() (bool, string) {
 		content, ok := s.received(shard, id, name)
 		last = content
 		return ok && pass(content), content
@@ -146,7 +145,7 @@ func removesGroup(s *stack) {
 	old := s.with("dev-1")
 	s.write("dev-1", s.with("dev-1", `"web": {`, `"extra": { "template": "knd", "size": 1 }, "web": {`))
 	s.refresh("dev-1")
-	s.eventually(20*time.Second, "the new group has its instance", func() (bool, string) {
+	s.eventually("the new group has its instance", func() (bool, string) {
 		all := s.running("dev-1")
 		return len(all) == 3, strings.Join(all, " ")
 	})
@@ -158,7 +157,7 @@ func removesGroup(s *stack) {
 	}
 	s.dev("kill", "dev-1") // nor does a restart take it away
 	s.dev("start", "dev-1")
-	s.eventually(30*time.Second, "the next leader says what it waits for", func() (bool, string) {
+	s.eventually("the next leader says what it waits for", func() (bool, string) {
 		out, errOut, _ := s.try("config", "status", "--shard", "dev-1", "-o", "json")
 		return strings.Contains(out, `"group": "extra"`), out + errOut
 	})
@@ -166,7 +165,7 @@ func removesGroup(s *stack) {
 		s.t.Errorf("unasked the fleet went from %v to %v", all, now)
 	}
 	s.refresh("dev-1", "--accept-removal", "default/extra")
-	s.eventually(20*time.Second, "the group is gone", func() (bool, string) {
+	s.eventually("the group is gone", func() (bool, string) {
 		out := s.admin("group", "list", "--shard", "dev-1", "-o", "json")
 		return !strings.Contains(out, `"extra"`), out
 	})
@@ -188,7 +187,7 @@ func separatesTenants(s *stack) {
 		return s.try(append(args, "--shard", "dev-1", "--identity-dir", identity)...)
 	}
 	var theirs []instance
-	s.eventually(20*time.Second, "the other tenant's instance runs", func() (bool, string) {
+	s.eventually("the other tenant's instance runs", func() (bool, string) {
 		out, errOut, _ := prod("instance", "list", "-o", "json")
 		theirs = nil
 		_ = json.Unmarshal([]byte(out), &theirs)
@@ -258,7 +257,7 @@ func renews(s *stack) {
 	}
 	opened := lost()
 	for n := range 2 {
-		s.eventually(40*time.Second, "the certificate and its key are new", func() (bool, string) {
+		s.eventually("the certificate and its key are new", func() (bool, string) {
 			nextCert, _ := s.onMachine("dev-1", id, "identity/identity.crt")
 			nextKey, _ := s.onMachine("dev-1", id, "identity/identity.key")
 			renewed := nextCert != certificate && nextKey != key && nextCert != "" && nextKey != ""
@@ -274,7 +273,7 @@ func renews(s *stack) {
 	// A new connection is made with the new certificate, long after the first ended.
 	s.dev("kill", "dev-1")
 	s.dev("start", "dev-1")
-	s.settle("dev-1", 2, 30*time.Second)
+	s.settle("dev-1", 2)
 	if !strings.Contains(strings.Join(s.running("dev-1"), " "), id) {
 		s.t.Errorf("%s was replaced", id)
 	}

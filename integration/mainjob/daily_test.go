@@ -19,7 +19,7 @@ func TestDaily(t *testing.T) {
 	tellEverywhere(t,
 		story{"01 two shards come up, two agents each", comesUp},
 		story{"02 scale to five and back to one, the oldest leave first", scales},
-		story{"03 a killed agent is replaced within 100 ms", replacesOne},
+		story{"03 a killed agent is replaced", replacesOne},
 		story{"04 a killed server adopts the same agents", survivesServer},
 		story{"04 a killed server without its cache adopts them too", survivesCache},
 		story{"05 all agents killed at once are all replaced", replacesAll},
@@ -48,31 +48,30 @@ func scales(s *stack) {
 		s.t.Fatalf("want 5 running, have %v", five)
 	}
 	s.scale("dev-1", 1)
-	s.settle("dev-1", 1, 10*time.Second)
+	s.settle("dev-1", 1)
 	if left := s.running("dev-1"); len(left) != 1 || left[0] != slices.Max(five) {
 		s.t.Errorf("want the youngest of %v to stay, have %v", five, left)
 	}
-	s.eventually(20*time.Second, "one machine is left", func() (bool, string) {
+	s.eventually("one machine is left", func() (bool, string) {
 		n := s.machines("dev-1")
 		return n == 1, fmt.Sprint(n)
 	})
 	s.scale("dev-1", 2)
 }
 
+// replacesOne tells how soon the create is called; the benchmark's row replacement has the
+// target for it, and tests of pkg/server/reconcile hold it in simulated time.
 func replacesOne(s *stack) {
 	victim := s.running("dev-1")[0]
 	s.kill("dev-1", victim)
-	s.eventually(20*time.Second, "the replacement is logged", func() (bool, string) {
+	s.eventually("the replacement is logged", func() (bool, string) {
 		return len(s.logs("dev-1", "replacement started", "replaces="+victim)) == 1, ""
 	})
 	line := s.logs("dev-1", "replacement started", "replaces="+victim)[0]
 	took := s.timeAttr(line, "create_called_at").Sub(s.timeAttr(line, "disconnected_at"))
 	s.t.Logf("create called %s after the connection broke: %s", took, line)
-	if took > 100*time.Millisecond {
-		s.t.Errorf("the replacement's create call came %s after the broken connection: want at most 100ms\n%s", took, line)
-	}
-	s.settle("dev-1", 2, 20*time.Second)
-	s.eventually(20*time.Second, "the dead one is a tombstone", func() (bool, string) {
+	s.settle("dev-1", 2)
+	s.eventually("the dead one is a tombstone", func() (bool, string) {
 		for _, i := range s.instances("dev-1", "--deleted") {
 			if i.ID == victim {
 				return i.Phase == "deleted", i.Phase
@@ -98,7 +97,7 @@ func survivesCache(s *stack) {
 // adopts kills the server and starts it again: the same agents must go on, with
 // nothing created and nothing deleted.
 func adopts(s *stack, kill func()) {
-	s.settle("dev-1", 2, 20*time.Second)
+	s.settle("dev-1", 2)
 	before := s.running("dev-1")
 	records := len(s.instances("dev-1", "--deleted"))
 	kill()
@@ -106,7 +105,7 @@ func adopts(s *stack, kill func()) {
 		s.t.Errorf("want 2 machines while the server is down, have %d", n)
 	}
 	s.dev("start", "dev-1")
-	s.settle("dev-1", 2, 30*time.Second)
+	s.settle("dev-1", 2)
 	if after := s.running("dev-1"); !slices.Equal(before, after) {
 		s.t.Errorf("want the same instances %v, have %v", before, after)
 	}
@@ -137,12 +136,12 @@ func replacesAll(s *stack) {
 	for _, id := range before {
 		s.kill("dev-1", id)
 	}
-	s.eventually(30*time.Second, "four new ones run", func() (bool, string) {
+	s.eventually("four new ones run", func() (bool, string) {
 		now := s.running("dev-1")
 		fresh := !slices.ContainsFunc(now, func(id string) bool { return slices.Contains(before, id) })
 		return len(now) == 4 && fresh, strings.Join(now, " ")
 	})
-	s.settle("dev-1", 4, 20*time.Second)
+	s.settle("dev-1", 4)
 	close(stop)
 	<-counted
 	if n := most.Load(); n > 5 {

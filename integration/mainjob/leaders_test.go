@@ -12,13 +12,15 @@ import (
 
 // TestLeaders tells stories 7 and 8: who leads, and what happens when the store
 // is gone. The servers are the same whatever the agents are, so one provider is
-// enough.
+// enough. How long it takes is told, and asserted elsewhere: the benchmark's rows
+// failover, frozen and coldstart have the targets of real processes, and the tests of
+// pkg/server/election hold what simulated servers need.
 func TestLeaders(t *testing.T) {
 	tell(t, "process", true,
-		story{"07 SIGTERM hands over within 0.5 s", func(s *stack) { failsOver(s, syscall.SIGTERM, 500*time.Millisecond) }},
-		story{"07 SIGKILL fails over within 2 s", func(s *stack) { failsOver(s, syscall.SIGKILL, 2*time.Second) }},
+		story{"07 SIGTERM hands over", func(s *stack) { failsOver(s, syscall.SIGTERM) }},
+		story{"07 SIGKILL fails over", func(s *stack) { failsOver(s, syscall.SIGKILL) }},
 		story{"07 SIGSTOP fails over after the lease, SIGCONT does nothing", stops},
-		story{"07 a lone server killed and started again acts within 3 s", restartsAlone},
+		story{"07 a lone server killed and started again acts", restartsAlone},
 		story{"08 object storage away for 20 s while scaling", storeAway},
 		story{"08 object storage away for longer than the lease", storeLong},
 	)
@@ -27,7 +29,7 @@ func TestLeaders(t *testing.T) {
 // leader returns which of the servers of dev-1 leads, and the other one.
 func (s *stack) leader() (leads, other string) {
 	s.t.Helper()
-	s.eventually(60*time.Second, "one of dev-1 and standby leads", func() (bool, string) {
+	s.eventually("one of dev-1 and standby leads", func() (bool, string) {
 		one, two := s.component("dev-1"), s.component("standby")
 		switch {
 		case one.Detail == "leading" && two.Detail == "standing by":
@@ -42,10 +44,10 @@ func (s *stack) leader() (leads, other string) {
 
 // readyAfter waits for a server's next "ready to act" after a moment, and returns
 // how long it took.
-func (s *stack) readyAfter(name string, from time.Time, within time.Duration) time.Duration {
+func (s *stack) readyAfter(name string, from time.Time) time.Duration {
 	s.t.Helper()
 	var took time.Duration
-	s.eventually(within, name+" acts", func() (bool, string) {
+	s.eventually(name+" acts", func() (bool, string) {
 		for _, line := range s.logs(name, `msg="ready to act"`) {
 			if at := s.timeAttr(line, "time"); at.After(from) {
 				took = at.Sub(from)
@@ -57,19 +59,30 @@ func (s *stack) readyAfter(name string, from time.Time, within time.Duration) ti
 	return took
 }
 
-func failsOver(s *stack, sig syscall.Signal, limit time.Duration) {
+// noWait fails when a server had to wait, after a moment, until a predecessor could act no
+// more: one that gives up its lead says so, and nothing is waited for.
+func (s *stack) noWait(name string, from time.Time) {
+	s.t.Helper()
+	for _, line := range s.logs(name, `msg="election phase changed"`, "to=waiting") {
+		if s.timeAttr(line, "time").After(from) {
+			s.t.Errorf("%s waited, although the lead was given up: %s", name, line)
+		}
+	}
+}
+
+func failsOver(s *stack, sig syscall.Signal) {
 	leads, other := s.leader()
 	before := s.running("dev-1")
 	from := time.Now()
 	if err := syscall.Kill(s.component(leads).PID, sig); err != nil {
 		s.t.Fatal(err)
 	}
-	took := s.readyAfter(other, from, 60*time.Second)
+	took := s.readyAfter(other, from)
 	s.t.Logf("%s acted %s after %s to %s", other, took, sig, leads)
-	if took > limit {
-		s.t.Errorf("%s acted %s after %s: want at most %s", other, took, sig, limit)
+	if sig == syscall.SIGTERM {
+		s.noWait(other, from)
 	}
-	s.settle("dev-1", 2, 30*time.Second)
+	s.settle("dev-1", 2)
 	if after := s.running("dev-1"); !slices.Equal(before, after) {
 		s.t.Errorf("want the same instances %v, have %v", before, after)
 	}
@@ -82,20 +95,15 @@ func stops(s *stack) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		s.t.Fatal(err)
 	}
-	const lease = 30 * time.Second
-	limit := lease + lease/10 + 2*time.Second
-	took := s.readyAfter(other, from, 60*time.Second)
+	took := s.readyAfter(other, from)
 	s.t.Logf("%s acted %s after SIGSTOP to %s", other, took, leads)
-	if took > limit {
-		s.t.Errorf("%s acted %s after SIGSTOP: want at most %s", other, took, limit)
-	}
 	s.scale("dev-1", 3)
 	mine := s.running("dev-1")
 	resumed := time.Now()
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		s.t.Fatal(err)
 	}
-	s.eventually(20*time.Second, "the old leader stepped down", func() (bool, string) {
+	s.eventually("the old leader stepped down", func() (bool, string) {
 		c := s.component(leads)
 		return c.Detail == "standing by", c.Detail
 	})
@@ -104,7 +112,7 @@ func stops(s *stack) {
 			s.t.Errorf("the old leader acted: %s", line)
 		}
 	}
-	s.settle("dev-1", 3, 30*time.Second)
+	s.settle("dev-1", 3)
 	if after := s.running("dev-1"); !slices.Equal(mine, after) {
 		s.t.Errorf("want the new leader's instances %v, have %v", mine, after)
 	}
@@ -119,21 +127,18 @@ func restartsAlone(s *stack) {
 		s.t.Fatal(err)
 	}
 	var started time.Time
-	s.eventually(20*time.Second, "dev-2 is started again", func() (bool, string) {
+	s.eventually("dev-2 is started again", func() (bool, string) {
 		lines := s.logs("dev-2", "msg=starting")
 		started = s.timeAttr(lines[len(lines)-1], "time")
 		return len(lines) >= 2, ""
 	})
-	took := s.readyAfter("dev-2", started, 60*time.Second)
+	took := s.readyAfter("dev-2", started)
 	s.t.Logf("dev-2 acted %s after its start", took)
-	if took > 3*time.Second {
-		s.t.Errorf("the restarted server acted %s after its start: want at most 3s", took)
-	}
 }
 
 func storeAway(s *stack) {
 	s.leader()
-	s.eventually(30*time.Second, "what the story before left has drained", func() (bool, string) {
+	s.eventually("what the story before left has drained", func() (bool, string) {
 		n := s.machines("dev-1")
 		return n == 2, fmt.Sprint(n)
 	})
@@ -159,7 +164,7 @@ func storeAway(s *stack) {
 		s.t.Errorf("scaling did not finish when the store came back: exit %d\n%s", r.code, r.out)
 		s.scale("dev-1", 4)
 	}
-	s.settle("dev-1", 4, 60*time.Second)
+	s.settle("dev-1", 4)
 	after := s.running("dev-1")
 	for _, id := range before {
 		if !slices.Contains(after, id) {
@@ -177,7 +182,7 @@ func storeLong(s *stack) {
 	before := s.running("dev-1")
 	from := time.Now()
 	s.dev("stop", "s3")
-	s.eventually(45*time.Second, "the leader stepped down", func() (bool, string) {
+	s.eventually("the leader stepped down", func() (bool, string) {
 		for _, line := range s.logs(leads, `msg="term is over"`) {
 			if s.timeAttr(line, "time").After(from) {
 				return true, ""
@@ -187,7 +192,7 @@ func storeLong(s *stack) {
 	})
 	s.dev("start", "s3")
 	s.leader()
-	s.settle("dev-1", 2, 60*time.Second)
+	s.settle("dev-1", 2)
 	if after := s.running("dev-1"); !slices.Equal(before, after) {
 		s.t.Errorf("want the same instances %v, have %v", before, after)
 	}

@@ -110,7 +110,7 @@ func pushes(s *stack) {
 		s.receives("dev-1", id, "app.conf", holds("green"))
 		s.receives("dev-1", id, "app.env", holds("green"))
 	}
-	s.eventually(10*time.Second, "every instance has confirmed one hash", func() (bool, string) {
+	s.eventually("every instance has confirmed one hash", func() (bool, string) {
 		out := s.admin("instance", "list", "--shard", "dev-1", "-o", "json")
 		var all []struct {
 			Hash string `json:"config_hash"`
@@ -131,11 +131,11 @@ func rotates(s *stack) {
 	// It stays so: to take it back would rotate them again, under the next story.
 	s.write("dev-1", s.with("dev-1", `"subnet_pool": "workers"`, `"args": { "env": { "BUILD": "2" } }, "subnet_pool": "workers"`))
 	s.refresh("dev-1")
-	s.eventually(60*time.Second, "everybody is rotated", func() (bool, string) {
+	s.eventually("everybody is rotated", func() (bool, string) {
 		now := s.running("dev-1")
 		return len(now) == 2 && !slices.ContainsFunc(now, func(id string) bool { return slices.Contains(before, id) }), strings.Join(now, " ")
 	})
-	s.settle("dev-1", 2, 20*time.Second)
+	s.settle("dev-1", 2)
 	stop()
 	if n := most.Load(); n > 4 { // size and one more, and one that drains
 		s.t.Errorf("%d machines at one time", n)
@@ -182,7 +182,7 @@ func drains(s *stack) {
 	s.quiet("dev-1", 3)
 	oldest := s.running("dev-1")[0]
 	s.admin("group", "scale", "web", "2", "--shard", "dev-1")
-	s.eventually(10*time.Second, oldest+" drains", func() (bool, string) {
+	s.eventually(oldest+" drains", func() (bool, string) {
 		out := s.admin("instance", "drain", "--shard", "dev-1", "-o", "json")
 		return strings.Contains(out, oldest), out
 	})
@@ -192,7 +192,7 @@ func drains(s *stack) {
 	s.dev("kill", "dev-1") // the drain outlives its leader
 	s.dev("start", "dev-1")
 	s.admin("instance", "drain", "--once", "--shard", "dev-1", "--", "true")
-	s.eventually(20*time.Second, "the drained one is gone", func() (bool, string) {
+	s.eventually("the drained one is gone", func() (bool, string) {
 		n := s.machines("dev-1")
 		return n == 2, fmt.Sprint(n)
 	})
@@ -202,8 +202,8 @@ func drains(s *stack) {
 // quiet waits until a shard has just so many machines, none on its way in or out.
 func (s *stack) quiet(shard string, n int) {
 	s.t.Helper()
-	s.settle(shard, n, 20*time.Second)
-	s.eventually(20*time.Second, fmt.Sprintf("%s has %d machines", shard, n), func() (bool, string) {
+	s.settle(shard, n)
+	s.eventually(fmt.Sprintf("%s has %d machines", shard, n), func() (bool, string) {
 		have := s.machines(shard)
 		return have == n, fmt.Sprint(have)
 	})
@@ -220,7 +220,7 @@ func onDemand(s *stack) {
 		return all
 	}
 	id := create()[0].ID
-	s.eventually(20*time.Second, "the instance runs", func() (bool, string) {
+	s.eventually("the instance runs", func() (bool, string) {
 		all := s.running("dev-1")
 		return slices.Contains(all, id) && len(all) == 3, strings.Join(all, " ")
 	})
@@ -231,28 +231,28 @@ func onDemand(s *stack) {
 		s.t.Errorf("the group counts the extra one: %+v", g)
 	}
 	s.admin("instance", "delete", "--key", "story-14-"+s.provider, "--shard", "dev-1")
-	s.eventually(20*time.Second, "it is gone, and nobody took its place", func() (bool, string) {
+	s.eventually("it is gone, and nobody took its place", func() (bool, string) {
 		n := s.machines("dev-1")
 		return n == 2, fmt.Sprint(n)
 	})
-	s.settle("dev-1", 2, 10*time.Second)
+	s.settle("dev-1", 2)
 }
 
 func replacesDeleted(s *stack) {
 	s.quiet("dev-1", 2)
 	victim := s.running("dev-1")[0]
 	s.admin("instance", "delete", victim)
-	s.eventually(30*time.Second, victim+" is replaced", func() (bool, string) {
+	s.eventually(victim+" is replaced", func() (bool, string) {
 		now := s.running("dev-1")
 		return len(now) == 2 && !slices.Contains(now, victim), strings.Join(now, " ")
 	})
-	s.settle("dev-1", 2, 20*time.Second)
+	s.settle("dev-1", 2)
 }
 
 func expires(s *stack) {
 	before := s.running("dev-1")
 	s.reconfigure("dev-1", `"server": {`, `"server": { "expiry": { "eligible_age": "20s" },`)
-	s.eventually(90*time.Second, "all that were there have been replaced", func() (bool, string) {
+	s.eventually("all that were there have been replaced", func() (bool, string) {
 		now := s.running("dev-1")
 		return !slices.ContainsFunc(now, func(id string) bool { return slices.Contains(before, id) }), strings.Join(now, " ")
 	})
@@ -303,16 +303,16 @@ func announced(s *stack) {
 		}
 		return ids
 	}
-	s.eventually(20*time.Second, "the group has its instance", func() (bool, string) {
+	s.eventually("the group has its instance", func() (bool, string) {
 		all := spot()
 		return len(all) == 1 && strings.HasSuffix(all[0], "running"), fmt.Sprint(all)
 	})
 	victim, _, _ := strings.Cut(spot()[0], " ")
 	noticed.Store(tokens.Load())
-	s.eventually(10*time.Second, "the replacement is there while the old one drains", func() (bool, string) {
+	s.eventually("the replacement is there while the old one drains", func() (bool, string) {
 		return len(s.logs("dev-1", "replacement started", "replaces="+victim)) > 0, fmt.Sprint(spot())
 	})
-	s.eventually(20*time.Second, "one runs, one drains", func() (bool, string) {
+	s.eventually("one runs, one drains", func() (bool, string) {
 		all := spot()
 		return len(all) == 2 && strings.HasSuffix(all[0], "draining") && strings.HasSuffix(all[1], "running"), fmt.Sprint(all)
 	})

@@ -43,7 +43,7 @@ func turnsQuirky(t *testing.T, mode, want string) {
 		return code == http.StatusOK && strings.Contains(body, "leading") && n == 2 && records >= 2,
 			fmt.Sprintf("%d %s: %d machines, %d records", code, body, n, records)
 	}
-	s.eventually(time.Minute, "the group is at its size", leads)
+	s.eventually("the group is at its size", leads)
 	machines := s.processes()
 	store.Switch(mode)
 	other := s.staysFor(quirkLasts, health, machines)
@@ -59,12 +59,12 @@ func turnsQuirky(t *testing.T, mode, want string) {
 		t.Errorf("the leader's health was %q; the table says %q", other, want)
 	}
 	store.Switch("")
-	s.eventually(2*time.Minute, "a leader is back", leads)
+	s.eventually("a leader is back", leads)
 	if now := s.processes(); !slices.Equal(now, machines) {
 		t.Fatalf("machines are now %q, were %q", now, machines)
 	}
 	s.kill("dev-1", filepath.Base(filepath.Dir(machines[0])))
-	s.eventually(time.Minute, "a machine that died is replaced", func() (bool, string) {
+	s.eventually("a machine that died is replaced", func() (bool, string) {
 		now := s.processes()
 		return len(now) == 2 && !slices.Contains(now, machines[0]) && s.machines("dev-1") == 2, fmt.Sprintf("%q", now)
 	})

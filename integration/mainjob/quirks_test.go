@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	dev "github.com/nstance/nstance/pkg/dev/s3"
 	"github.com/nstance/nstance/pkg/object/objecttest/quirks"
@@ -56,7 +55,7 @@ func meetsQuirk(t *testing.T, mode, row string) {
 	bucket := filepath.Join(s.temp, "dev-s3")
 	log, health, _ := s.serveQuirk(mode, bucket)
 	if strings.HasPrefix(row, "works") {
-		s.eventually(2*time.Minute, "the group is at its size", func() (bool, string) {
+		s.eventually("the group is at its size", func() (bool, string) {
 			code, body := get(health)
 			records := s.recordCount(bucket)
 			machines := s.machines("dev-1")
@@ -75,7 +74,7 @@ func meetsQuirk(t *testing.T, mode, row string) {
 	// "refused: PROPERTY. Advice" and "waits, and says why: the store answers STATUS CODE".
 	_, property, _ := strings.Cut(row, ": ")
 	property, _, _ = strings.Cut(strings.TrimPrefix(property, "the store answers "), ". ")
-	s.eventually(2*time.Minute, "the server names "+property, func() (bool, string) {
+	s.eventually("the server names "+property, func() (bool, string) {
 		code, body := get(health)
 		said, _ := os.ReadFile(log)
 		named := strings.Contains(body, property) && strings.Contains(string(said), property)
@@ -163,7 +162,7 @@ func (s *stack) killMachines() {
 	for _, file := range dirs {
 		_ = syscall.Kill(s.agentPID("dev-1", filepath.Base(filepath.Dir(file))), syscall.SIGKILL)
 	}
-	s.eventually(time.Minute, "nothing is left", func() (bool, string) { left := s.left(); return left == "", left })
+	s.eventually("nothing is left", func() (bool, string) { left := s.left(); return left == "", left })
 }
 
 // lastPort is the port that freeAddrs gave away last. They lie below those that Linux gives

@@ -47,7 +47,7 @@ func losesRecord(s *stack) {
 	if err := os.Remove(s.recordFile("dev-1", victim)); err != nil {
 		s.t.Fatal(err)
 	}
-	s.eventually(90*time.Second, "the machine without a record is gone, and another took its place", func() (bool, string) {
+	s.eventually("the machine without a record is gone, and another took its place", func() (bool, string) {
 		now := s.running("dev-1")
 		alive := s.alive("dev-1", victim)
 		if !alive && len(now) < 2 {
@@ -74,13 +74,13 @@ func (s *stack) alive(shard, id string) bool {
 }
 
 func findsStray(s *stack) {
-	s.settle("dev-1", 2, 30*time.Second)
+	s.settle("dev-1", 2)
 	real := s.running("dev-1")
 	stray := s.startStray("dev-1", real[1])
 	if !s.alive("dev-1", stray) {
 		s.t.Fatal("the stray did not start")
 	}
-	s.eventually(90*time.Second, "the stray is gone", func() (bool, string) {
+	s.eventually("the stray is gone", func() (bool, string) {
 		return !s.alive("dev-1", stray), ""
 	})
 	if now := s.running("dev-1"); !slices.Equal(now, real) {
@@ -126,7 +126,7 @@ printf '%s\n%s\n%s\n' "$$" "$boot" "$stat" >"$1"; exec sleep 1000`, "sh", filepa
 		s.t.Fatal(err)
 	}
 	go func() { _ = cmd.Wait() }()
-	s.eventually(5*time.Second, "the stray wrote its pid", func() (bool, string) {
+	s.eventually("the stray wrote its pid", func() (bool, string) {
 		body, _ := os.ReadFile(filepath.Join(dir, "pid"))
 		return bytes.Count(body, []byte("\n")) == 3, string(body)
 	})
@@ -148,7 +148,7 @@ func losesBucket(s *stack) {
 		s.t.Fatal(err)
 	}
 	s.dev("start", "dev-1")
-	s.eventually(30*time.Second, "the server says that it holds back", func() (bool, string) {
+	s.eventually("the server says that it holds back", func() (bool, string) {
 		out, _, _ := s.try("group", "status", "web", "--shard", "dev-1", "-o", "json", "--timeout", "5s")
 		var groups []struct {
 			Conditions []struct{ Message string }
@@ -177,6 +177,6 @@ func losesBucket(s *stack) {
 		s.t.Fatal(err)
 	}
 	s.dev("start", "dev-1")
-	s.settle("dev-1", 12, 60*time.Second)
+	s.settle("dev-1", 12)
 	s.scale("dev-1", 2)
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // TestSupervisor shows that nothing is left behind, however the stack ends.
@@ -22,7 +21,7 @@ func TestSupervisor(t *testing.T) {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			s.eventually(30*time.Second, "the guard has cleaned up", func() (bool, string) {
+			s.eventually("the guard has cleaned up", func() (bool, string) {
 				left := s.left()
 				return left == "", left
 			})
@@ -30,7 +29,7 @@ func TestSupervisor(t *testing.T) {
 			s.dev("up")
 			// A machine that is not found is not believed to be gone within a minute
 			// of its create.
-			s.settle("dev-1", 2, 90*time.Second)
+			s.settle("dev-1", 2)
 		})
 	}
 	t.Run("Ctrl-C", func(t *testing.T) {
@@ -42,7 +41,7 @@ func TestSupervisor(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		s.eventually(60*time.Second, "the stack is up", func() (bool, string) {
+		s.eventually("the stack is up", func() (bool, string) {
 			status := exec.Command(filepath.Join(s.bin, "dev"), "status", "--temp", s.temp)
 			status.Env = append(os.Environ(), "DEV_OUTPUT=json")
 			body, _ := status.Output()
@@ -63,7 +62,7 @@ func TestSupervisor(t *testing.T) {
 		if err == nil || !bytes.Contains(out, []byte("is taken by another program")) {
 			t.Errorf("want the taken ports named, have %v\n%s", err, out)
 		}
-		s.settle("dev-1", 2, 5*time.Second)
+		s.settle("dev-1", 2)
 	})
 }
 

@@ -51,13 +51,11 @@ func (v *versions) handsOver(to string) {
 	}
 	began := time.Now()
 	v.dev("stop", leads)
-	took := v.readyAfter(other, began, 60*time.Second)
+	took := v.readyAfter(other, began)
 	v.t.Logf("a server of the %s version acted %s after one of the %s version was told to stop", to, took, from)
-	if took > 2*time.Second {
-		v.t.Errorf("the %s version acted %s after the %s version was told to stop: want at most 2s", to, took, from)
-	}
+	v.noWait(other, began)
 	v.start(leads, to)
-	v.settle("dev-1", 2, 30*time.Second)
+	v.settle("dev-1", 2)
 	if after := v.running("dev-1"); !slices.Equal(before, after) {
 		v.t.Errorf("want the same instances %v, have %v", before, after)
 	}
@@ -122,7 +120,7 @@ func (v *versions) works(leader, other string) {
 		v.says("dev-1", leader+" "+version)
 	}
 	id := v.onDemand("after-" + all[len(all)-1])
-	v.eventually(20*time.Second, "the instance on demand runs", func() (bool, string) {
+	v.eventually("the instance on demand runs", func() (bool, string) {
 		all := v.running("dev-1")
 		return slices.Contains(all, id) && len(all) == 5, strings.Join(all, " ")
 	})
@@ -268,7 +266,7 @@ func readsTheFuture(v *versions) {
 	v.scale("dev-1", 2)
 	v.quiet("dev-1", 2)
 	asked := v.onDemand("kept")
-	v.eventually(20*time.Second, "the instance on demand runs", func() (bool, string) {
+	v.eventually("the instance on demand runs", func() (bool, string) {
 		all := v.running("dev-1")
 		return slices.Contains(all, asked) && len(all) == 3, strings.Join(all, " ")
 	})
@@ -283,10 +281,9 @@ func readsTheFuture(v *versions) {
 		}
 		began := time.Now()
 		v.start("dev-1", version)
-		if took := v.readyAfter("dev-1", began, 60*time.Second); took > 5*time.Second {
-			v.t.Errorf("the %s version acted after %s: want at most 5s, since the lead was released", version, took)
-		}
-		v.eventually(30*time.Second, "all three run", func() (bool, string) {
+		v.t.Logf("the %s version acted after %s", version, v.readyAfter("dev-1", began))
+		v.noWait("dev-1", began)
+		v.eventually("all three run", func() (bool, string) {
 			all := v.running("dev-1")
 			return slices.Contains(all, asked) && len(all) == 3, strings.Join(all, " ")
 		})
@@ -301,7 +298,7 @@ func readsTheFuture(v *versions) {
 			}
 		}
 		v.scale("dev-1", 2) // the oldest go: records of the version to come are written
-		v.eventually(30*time.Second, "two are gone", func() (bool, string) {
+		v.eventually("two are gone", func() (bool, string) {
 			out := strings.Join(v.running("dev-1"), " ")
 			return v.machines("dev-1") == 3, out
 		})

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // previousFile names the commit whose binaries run beside the present ones.
@@ -112,7 +111,7 @@ func (v *versions) start(name, version string) {
 	v.t.Helper()
 	v.install(version, "nstance-server")
 	v.dev("start", name)
-	v.eventually(30*time.Second, name+" is healthy", func() (bool, string) {
+	v.eventually(name+" is healthy", func() (bool, string) {
 		c := v.component(name)
 		return c.Healthy, fmt.Sprintf("%+v", c)
 	})

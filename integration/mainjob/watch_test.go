@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 )
 
 // TestWatch tells what WATCH=1 does: who changes the source sees it run, in the servers
@@ -25,7 +24,7 @@ func TestWatch(t *testing.T) {
 			before, server, storage := s.instances("dev-1"), s.component("dev-1").PID, s.component("s3").PID
 
 			write(t, filepath.Join(source, "main.go"), "bad")
-			s.eventually(20*time.Second, "the failed build is told", func() (bool, string) {
+			s.eventually("the failed build is told", func() (bool, string) {
 				return len(s.logs("dev", "the build failed")) == 1, ""
 			})
 			if now := s.component("dev-1").PID; now != server {
@@ -33,7 +32,7 @@ func TestWatch(t *testing.T) {
 			}
 
 			write(t, filepath.Join(source, "main.go"), "good at last")
-			s.eventually(30*time.Second, "the agents are told", func() (bool, string) {
+			s.eventually("the agents are told", func() (bool, string) {
 				return len(s.logs("dev", "agents have the new program")) == 1, ""
 			})
 			if now := s.component("dev-1").PID; now == server {
@@ -45,9 +44,9 @@ func TestWatch(t *testing.T) {
 			if n := len(s.logs("dev-1", "version=next")); n == 0 {
 				t.Error("the server that runs is not of the next version")
 			}
-			s.settle("dev-1", 2, 20*time.Second)
+			s.settle("dev-1", 2)
 			for _, i := range before {
-				s.eventually(20*time.Second, "the agent is of the next version", func() (bool, string) {
+				s.eventually("the agent is of the next version", func() (bool, string) {
 					version := s.agentVersion(i)
 					return version == "next", version
 				})

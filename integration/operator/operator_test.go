@@ -74,7 +74,7 @@ func (o *operator) kill(how syscall.Signal) {
 	}
 	select {
 	case <-o.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		_ = o.cmd.Process.Kill()
 		<-o.ended
 	}

@@ -11,7 +11,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
-	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
 // TestFreshStart: the groups that both shards have are imported, and Cluster API's own
@@ -45,7 +44,7 @@ func TestFreshStart(t *testing.T) {
 
 	began := time.Now()
 	w.scale("web", 7)
-	planetest.Eventually(t, 10*time.Second, "the shards have 4 and 3", func(context.Context) error {
+	w.eventually("the shards have 4 and 3", func(context.Context) error {
 		if sizes := w.sizes("web"); sizes != [2]int{4, 3} {
 			return fmt.Errorf("they have %v", sizes)
 		}
