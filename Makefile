@@ -80,6 +80,8 @@ else
 endif
 	@echo "testing what checks the Terraform modules, a module of its own"
 	@cd integration/terraform && $(NESTED_TEST) -timeout 10m ./...
+	@echo "testing large shards, without the race detector"
+	@$(GO) test -timeout 10m -run '^TestLarge' ./pkg/server/reconcile
 	@echo "simulating 2,000 histories of a shard"
 	@$(MAKE) --no-print-directory sim SEEDS=2000
 

@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	simSeeds  = flag.Int("sim.seeds", 80, "how many `seeds` to simulate")
+	simSeeds  = flag.Int("sim.seeds", 40, "how many `seeds` to simulate")
 	simFirst  = flag.Uint64("sim.first", 1, "the first `seed`")
 	simSeed   = flag.Uint64("sim.seed", 0, "simulate this `seed` alone, and print its timeline")
 	simLength = flag.Duration("sim.length", 10*time.Minute, "how long things go wrong in each seed's history")

@@ -12,9 +12,10 @@ import (
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// TestNothingIsLeftOfWhatIsGone: when ten thousand instances of a thousand groups have
+// TestLargeChurnLeavesNothing: when ten thousand instances of a thousand groups have
 // come and gone, by every way that there is, the loop keeps nothing of them.
-func TestNothingIsLeftOfWhatIsGone(t *testing.T) {
+func TestLargeChurnLeavesNothing(t *testing.T) {
+	large(t)
 	const rounds, groups, size = 40, 25, 10
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.wanted.settings.DeletedRetention = time.Minute

@@ -13,6 +13,15 @@ import (
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
+// large leaves a test to a run without the race detector, which makes it take minutes. What
+// it does is done on a smaller scale by others.
+func large(t *testing.T) {
+	t.Helper()
+	if underRace {
+		t.Skip("SKIPPED under the race detector: make test runs it without")
+	}
+}
+
 // unansweredProvider refuses status calls: the next large one, or all until a moment.
 type unansweredProvider struct {
 	*blindProvider
@@ -42,6 +51,7 @@ func (p *unansweredProvider) Get(ctx context.Context, refs []provider.Ref) []pro
 // although one of the questions about its machines fails and some are on their way
 // out.
 func TestLargeShardIsHeldInAnotherWorld(t *testing.T) {
+	large(t)
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		const size, deleting = 1000, 3
 		p := s.unanswered(true)
@@ -83,6 +93,7 @@ func (s *shard) beginDelete(id fleet.InstanceID) {
 
 // A large shard that was lost while no server ran is replaced as one.
 func TestLargeLossDuringAFailoverIsReplacedAtOnce(t *testing.T) {
+	large(t)
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.blinded(true)
 		s.size(web, 1000)

@@ -1,0 +1,6 @@
+//go:build !race
+
+package reconcile_test
+
+// underRace: the race detector makes everything several times slower.
+const underRace = false
