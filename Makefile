@@ -27,10 +27,10 @@ LINT := $(GO) tool -modfile=.ci/tools/golangci-lint.mod $(LINTER)
 CC_FOUND := $(shell command -v $$($(GO) env CC) 2>/dev/null)
 ifneq ($(CC_FOUND),)
 TEST := CGO_ENABLED=1 .ci/test -race
-NESTED_TEST := CGO_ENABLED=1 $(GO) test -race
+NESTED_TEST := CGO_ENABLED=1 $(GO) test -race -exec $(CURDIR)/bin/leaks
 else
 TEST := .ci/test
-NESTED_TEST := $(GO) test
+NESTED_TEST := $(GO) test -exec $(CURDIR)/bin/leaks
 endif
 
 .DEFAULT_GOAL := help
@@ -67,6 +67,7 @@ test: ## Run every test that needs no container engine, with the race detector, 
 ifeq ($(CC_FOUND),)
 	@echo "no C compiler: running the tests WITHOUT the race detector" >&2
 endif
+	@$(BUILD) -o bin/leaks ./pkg/leaktest/leaks
 ifeq ($(PLANE),0)
 	@echo "SKIPPED: tests on a Kubernetes control plane: PLANE=0" >&2
 	@$(TEST) -timeout 20m ./...

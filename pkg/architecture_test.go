@@ -39,6 +39,8 @@ func rooms() map[string][]string {
 		"pkg/server/broadcast": {},
 		"pkg/files":            {},
 		"pkg/garbage":          {},
+		"pkg/leaktest":         {},
+		"pkg/leaktest/leaks":   {"pkg/leaktest"},
 		"pkg/api/v1beta1":      {},
 
 		"pkg/config":          {"pkg/files", "pkg/fleet", "pkg/record"},
@@ -101,7 +103,7 @@ func rooms() map[string][]string {
 
 		// The operator's rooms know one another only downwards: one reconciler none of
 		// the others, and all of them the shards through interfaces of their own.
-		"pkg/operator/planetest":   {"pkg/api/v1beta1"},
+		"pkg/operator/planetest":   {"pkg/api/v1beta1", "pkg/leaktest"},
 		"pkg/operator/spread":      {},
 		"pkg/operator/settings":    {"pkg/client", "pkg/fleet", "pkg/rpc"},
 		"pkg/operator/capi":        {},

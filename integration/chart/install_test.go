@@ -213,6 +213,7 @@ func (c *cluster) kustomize() {
 	}
 	kubectl := filepath.Join(planetest.Folder(c.T), "kubectl")
 	cmd := exec.CommandContext(c.Context(), kubectl, "apply", "-k", folder, "--kubeconfig", c.kubeconfig)
+	cmd.Env = append(os.Environ(), "KUBECACHEDIR="+c.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		c.Fatalf("kubectl apply: %v\n%s", err, out)
 	}

@@ -52,7 +52,8 @@ func helm(t *testing.T, module string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), path(t, module), args...)
 	home := t.TempDir()
-	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
+		"KUBECACHEDIR="+home)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nstance/nstance/pkg/leaktest"
 )
 
 func TestMain(m *testing.M) {
@@ -19,7 +21,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, seclude(os.Args[2:]))
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	leaktest.Main(m.Run)
 }
 
 // A secluded step has loopback, and nothing else of the network.

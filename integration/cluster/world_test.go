@@ -108,8 +108,10 @@ func (s *scene) shell() {
 	build := exec.CommandContext(s.Context(), "go", "build", "-o", bin+"/", "./cmd/nstance-admin", "./cmd/nstance-agent")
 	s.output(build)
 	s.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+s.home, "KUBECONFIG="+filepath.Join(s.home, "kubeconfig"),
-		"COSIGN_PASSWORD=", "XDG_CACHE_HOME="+cache(s))
-	// Another home is no reason to compile everything anew, and from elsewhere.
+		"COSIGN_PASSWORD=", "XDG_CACHE_HOME="+filepath.Join(s.home, ".cache"))
+	// Another home is no reason to build and compile everything anew, and from elsewhere.
+	s.Must(os.Mkdir(filepath.Join(s.home, ".cache"), 0o755))
+	s.Must(os.Symlink(filepath.Join(cache(s), "nstance"), filepath.Join(s.home, ".cache", "nstance")))
 	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOENV"} {
 		s.env = append(s.env, name+"="+s.output(exec.CommandContext(s.Context(), "go", "env", name)))
 	}

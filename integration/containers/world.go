@@ -40,13 +40,18 @@ func (e *Engine) Begin(t *testing.T, story string) *World {
 	}
 	w := &World{T: t, API: api, Story: story, Cluster: "integration-" + story, Root: root}
 	w.lock()
-	// Known by the story, so that a run that was killed leaves it to the next one.
-	w.Dir = filepath.Join(os.TempDir(), fmt.Sprintf("nstance-%s-%d", story, os.Getuid()))
+	// Known by the story, so that a run that was killed leaves it to the next one, and short,
+	// for sockets: not in TMPDIR, which is each run's own.
+	w.Dir = fmt.Sprintf("/tmp/nstance-%s-%d", story, os.Getuid())
 	err = errors.Join(os.RemoveAll(w.Dir), os.Mkdir(w.Dir, 0o755), os.Chmod(w.Dir, 0o755)) // for the users that containers run as
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(w.Dir) })
+	t.Cleanup(func() {
+		if err := os.RemoveAll(w.Dir); err != nil {
+			t.Error("clean up: ", err)
+		}
+	})
 	if err := errors.Join(w.sweep(t.Context()), os.RemoveAll(w.logs())); err != nil {
 		t.Fatal("clean up after an earlier run: ", err)
 	}

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nstance/nstance/pkg/leaktest"
 )
 
 // world is a Nix with a store of its own, and a stub of nixpkgs that it can reach.
@@ -32,7 +34,7 @@ type world struct {
 // here is the world of all stories.
 var here world
 
-func TestMain(m *testing.M) { os.Exit(tell(m)) }
+func TestMain(m *testing.M) { leaktest.Main(func() int { return tell(m) }) }
 
 func tell(m *testing.M) int {
 	if _, err := exec.LookPath("nix"); err != nil {

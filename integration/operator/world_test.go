@@ -159,6 +159,7 @@ func (w *world) run(path string, args ...string) []byte {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(os.Environ(), w.env...)
+	cmd.Env = append(cmd.Env, "KUBECACHEDIR="+filepath.Join(w.temp, "kubectl"))
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/dev/s3"
+	"github.com/nstance/nstance/pkg/leaktest"
 )
 
 // The variables that turn a run of this test binary into a server of its own, to
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	leaktest.Main(m.Run)
 }
 
 func freeAddr(t *testing.T) string {

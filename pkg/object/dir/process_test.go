@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nstance/nstance/pkg/leaktest"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/dir"
 )
@@ -32,7 +33,7 @@ const (
 func TestMain(m *testing.M) {
 	role := os.Getenv(childRole)
 	if role == "" {
-		os.Exit(m.Run())
+		leaktest.Main(m.Run)
 	}
 	s, err := dir.New(dir.Config{Root: os.Getenv(childRoot)})
 	if err == nil {

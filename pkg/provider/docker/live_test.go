@@ -19,6 +19,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/leaktest"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/docker"
 	"github.com/nstance/nstance/pkg/provider/providertest"
@@ -63,21 +64,28 @@ type engine struct {
 
 var live engine
 
-func TestMain(m *testing.M) {
+func TestMain(m *testing.M) { leaktest.Main(func() int { return tests(m) }) }
+
+func tests(m *testing.M) int {
 	live = prepare()
 	code := m.Run()
-	if live.api != nil {
-		removeAll(live.api, provider.TagManaged, func(labels map[string]string) bool {
-			return strings.HasPrefix(labels[provider.TagClusterID], runName())
-		})
-		if live.image != "" {
-			if err := docker.RemoveImage(context.Background(), "", live.image); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				code = 1
-			}
+	if live.api == nil {
+		return code
+	}
+	left := removeAll(live.api, provider.TagClusterID, func(labels map[string]string) bool {
+		return strings.HasPrefix(labels[provider.TagClusterID], runName())
+	})
+	if len(left) > 0 {
+		fmt.Fprintln(os.Stderr, "FAIL: the tests left behind containers, removed now:", left)
+		code = max(code, 1)
+	}
+	if live.image != "" {
+		if err := docker.RemoveImage(context.Background(), "", live.image); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
 		}
 	}
-	os.Exit(code)
+	return code
 }
 
 // runName begins the name of all that this run makes.
@@ -118,18 +126,20 @@ func prepare() engine {
 	return e
 }
 
-// removeAll removes the containers with a label that match.
-func removeAll(api *client.Client, label string, match func(map[string]string) bool) {
+// removeAll removes the containers with a label that match, and names them.
+func removeAll(api *client.Client, label string, match func(map[string]string) bool) (removed []string) {
 	ctx := context.Background()
 	all, err := api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
 	for _, c := range all {
 		if match(c.Labels) {
+			removed = append(removed, fmt.Sprint(c.Names, " ", c.Image, " ", c.Status))
 			err = errors.Join(err, api.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
 		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "clean up:", err)
 	}
+	return removed
 }
 
 func needEngine(t *testing.T) engine {

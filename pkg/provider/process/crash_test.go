@@ -65,7 +65,7 @@ func startServer(t *testing.T, w *world) (cmd *exec.Cmd, release func(), out *bu
 
 // agents counts the living agents of this run that belong to a folder.
 func agents(w *world) (n int) {
-	for _, pid := range leftovers() {
+	for _, pid := range pidsOfAgents() {
 		if cwd, err := os.Readlink("/proc/" + pid + "/cwd"); err == nil && len(cwd) > len(w.dir) && cwd[:len(w.dir)] == w.dir {
 			n++
 		}

@@ -141,11 +141,12 @@ func TestSpawnUnderWay(t *testing.T) {
 	dir := w.plant(t, string(s.ID), s.Tags)
 	ready := filepath.Join(dir, "ready")
 	child := exec.CommandContext(t.Context(), "flock", filepath.Join(dir, "lock"), "sh", "-c", "touch "+ready+"; exec sleep 60")
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what flock runs goes with it
+	child.Cancel = func() error { return syscall.Kill(-child.Process.Pid, syscall.SIGKILL) }
 	if err := child.Start(); err != nil {
 		t.Skip("no flock(1) here:", err)
 	}
-	stop := func() { _ = child.Process.Kill(); _ = child.Wait() }
-	t.Cleanup(stop)
+	t.Cleanup(func() { _ = child.Cancel(); _ = child.Wait() })
 	eventually(t, "the lock is taken", func() bool { _, err := os.Stat(ready); return err == nil })
 	p := open(t, w.config(t, scope))
 	if got := state(t, p, provider.Ref{ID: s.ID}); got != provider.StatePending {

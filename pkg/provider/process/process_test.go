@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/leaktest"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/process"
 	"github.com/nstance/nstance/pkg/provider/providertest"
@@ -31,12 +32,7 @@ func TestMain(m *testing.M) {
 		server()
 		return
 	}
-	code := m.Run()
-	if left := leftovers(); len(left) > 0 {
-		fmt.Fprintln(os.Stderr, "processes left behind:", left)
-		code = 1
-	}
-	os.Exit(code)
+	leaktest.Main(m.Run)
 }
 
 // agent prints its environment and waits to be told to end.
@@ -56,9 +52,9 @@ func agent() {
 
 func marker() string { return strconv.Itoa(os.Getpid()) }
 
-// leftovers finds agents of this run by their environment. Where there is no
-// /proc it finds none, and the tests' own clean-up has to do.
-func leftovers() (pids []string) {
+// pidsOfAgents finds those of this run by their environment. Where there is no /proc it finds
+// none.
+func pidsOfAgents() (pids []string) {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, file := range files {
 		env, err := os.ReadFile(file)

@@ -1,0 +1,11 @@
+//go:build integration
+
+package aws
+
+import (
+	"testing"
+
+	"github.com/nstance/nstance/pkg/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m.Run) }

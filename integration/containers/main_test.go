@@ -1,0 +1,11 @@
+//go:build integration
+
+package containers_test
+
+import (
+	"testing"
+
+	"github.com/nstance/nstance/pkg/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m.Run) }

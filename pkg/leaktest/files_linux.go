@@ -1,0 +1,206 @@
+package leaktest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// place is where tests may write.
+type place struct {
+	temp string // TMPDIR, and in it HOME
+	vars []string
+}
+
+const home = "home"
+
+// kept are what of HOME and its cache folder is the real one.
+func kept(realHome, realCache string) map[string]string {
+	links := map[string]string{}
+	for _, name := range []string{".config/go", ".docker", ".gitconfig"} {
+		links[name] = filepath.Join(realHome, name)
+	}
+	for _, name := range []string{"nstance", "kubebuilder-envtest"} {
+		links[filepath.Join(".cache", name)] = filepath.Join(realCache, name)
+	}
+	return links
+}
+
+func newPlace() (place, error) {
+	vars, err := placesOfGo()
+	if err != nil {
+		return place{}, err
+	}
+	// Short: paths of sockets are at most 107 bytes long.
+	temp, err := os.MkdirTemp("", "t")
+	if err != nil {
+		return place{}, err
+	}
+	p := place{temp: temp, vars: vars}
+	// For other users too, as /tmp is: some tests run programs as another one.
+	if err := errors.Join(os.Chmod(temp, 0o777|fs.ModeSticky), p.makeHome()); err != nil {
+		return place{}, errors.Join(err, p.remove())
+	}
+	return p, nil
+}
+
+func (p place) makeHome() error {
+	realHome, err := os.UserHomeDir()
+	if err != nil {
+		return err
+	}
+	realCache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	for name, to := range kept(realHome, realCache) {
+		link := filepath.Join(p.temp, home, name)
+		if strings.HasPrefix(name, ".cache/") { // a program makes its folder there, which it can't through a link to nothing
+			if err := os.MkdirAll(to, 0o755); err != nil {
+				return err
+			}
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o700), os.Symlink(to, link)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// placesOfGo are the variables that have go find its folders with another HOME; none,
+// where there is no go.
+func placesOfGo() ([]string, error) {
+	all := []string{"GOPATH", "GOMODCACHE", "GOCACHE"}
+	out, err := exec.CommandContext(context.Background(), "go", append([]string{"env"}, all...)...).Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
+	values := strings.Split(strings.TrimRight(string(out), "\n"), "\n")
+	if len(values) != len(all) {
+		return nil, fmt.Errorf("go env says %q", out)
+	}
+	for n, value := range values {
+		all[n] += "=" + value
+	}
+	return all, nil
+}
+
+// env is the environment of the tests.
+func (p place) env() []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "XDG_") && strings.Contains(v, "_HOME=")
+	})
+	env = append(env, p.vars...)
+	return append(env, "TMPDIR="+p.temp, "HOME="+filepath.Join(p.temp, home), Variable+"="+inside)
+}
+
+// leaks are what is where nothing should be, and what has come and gone in the working
+// folder.
+func (p place) leaks(before map[string]bool) (lines []string, err error) {
+	entries, err := os.ReadDir(p.temp)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if e.Name() != home {
+			lines = append(lines, "in TMPDIR: "+e.Name())
+		}
+	}
+	at := filepath.Join(p.temp, home)
+	realHome, err := os.UserHomeDir()
+	if err != nil {
+		return nil, err
+	}
+	links := kept(realHome, "")
+	err = filepath.WalkDir(at, func(path string, e fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(at, path)
+		if _, ok := links[name]; err == nil && !ok && !e.IsDir() {
+			lines = append(lines, "in HOME: "+name)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	after, err := names(".")
+	return append(lines, changes(before, after)...), err
+}
+
+// names are those in a folder, and those in its testdata, at any depth. What go test
+// itself makes, and .gitignore names, is left out.
+func names(folder string) (map[string]bool, error) {
+	all := map[string]bool{}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); ext != ".test" && ext != ".prof" {
+			all[e.Name()] = true
+		}
+	}
+	if !all["testdata"] {
+		return all, nil
+	}
+	return all, filepath.WalkDir(filepath.Join(folder, "testdata"), func(path string, _ fs.DirEntry, err error) error {
+		all[path] = true
+		return err
+	})
+}
+
+// changes says what is new among names, and what is gone.
+func changes(before, after map[string]bool) (lines []string) {
+	for name := range after {
+		if !before[name] {
+			lines = append(lines, "in the package's folder: "+name)
+		}
+	}
+	for name := range before {
+		if !after[name] {
+			lines = append(lines, "gone from the package's folder: "+name)
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// remove removes all of it, folders that may not be written to included.
+func (p place) remove() error {
+	_ = filepath.WalkDir(p.temp, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			err = os.Chmod(path, 0o700)
+		}
+		return err
+	})
+	return os.RemoveAll(p.temp)
+}
+
+// keep removes it if it has nothing that says more about a failure.
+func (p place) keep(said io.Writer) error {
+	entries, err := os.ReadDir(p.temp)
+	if err != nil {
+		return err
+	}
+	if len(entries) <= 1 {
+		return p.remove()
+	}
+	var list bytes.Buffer
+	for _, e := range entries {
+		if e.Name() != home {
+			fmt.Fprintf(&list, " %s", e.Name())
+		}
+	}
+	fmt.Fprintf(said, "kept in %s:%s\n", p.temp, list.String())
+	return nil
+}
