@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
 // apply is what kubectl apply --server-side does, which refuses fields that are not
@@ -23,10 +25,17 @@ func apply(t *testing.T, api client.Client, all []*unstructured.Unstructured, op
 	}
 }
 
-// TestTheAPIServerTakesAll: every object, its fields and its names; a second time too,
-// as at an upgrade; and for another tenant.
-func TestTheAPIServerTakesAll(t *testing.T) {
-	api := shared.Plane(t).Client
+// TestInstalled: what is installed on a real API server, on which nothing else is.
+func TestInstalled(t *testing.T) {
+	plane := planetest.Own(t) // to start three for what follows one another takes long
+	t.Run("the API server takes all", func(t *testing.T) { takesAll(t, plane.Client) })
+	t.Run("what the service accounts may", func(t *testing.T) { whatTheServiceAccountsMay(t, plane.Client) })
+	t.Run("commands of the page", func(t *testing.T) { commandsOfThePage(t, plane) })
+}
+
+// takesAll: every object, its fields and its names; a second time too, as at an upgrade;
+// and for another tenant.
+func takesAll(t *testing.T, api client.Client) {
 	all := build(t, "default")
 	apply(t, api, all[:1]) // the namespace, without which nothing of it can be tried
 	if all[0].GetKind() != "Namespace" {
@@ -57,9 +66,8 @@ func TestTheAPIServerTakesAll(t *testing.T) {
 	}
 }
 
-// TestWhatTheServiceAccountsMay: some of what they need, and nothing of what is others'.
-func TestWhatTheServiceAccountsMay(t *testing.T) {
-	api := shared.Plane(t).Client
+// whatTheServiceAccountsMay: some of what they need, and nothing of what is others'.
+func whatTheServiceAccountsMay(t *testing.T, api client.Client) {
 	apply(t, api, build(t, "default"))
 	for _, c := range []struct {
 		who, ns, verb, group, resource, sub string

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nstance/nstance/pkg/operator/planetest"
+	"github.com/nstance/nstance/pkg/leaktest"
 )
 
 // namespace is where everything is, unless a kustomization above says otherwise.
@@ -23,9 +23,7 @@ const namespace = "nstance"
 // second is the namespace of another tenant's operator.
 const second = "nstance-blue"
 
-var shared planetest.Shared
-
-func TestMain(m *testing.M) { shared.Main(m) }
+func TestMain(m *testing.M) { leaktest.Main(m.Run) }
 
 // build is what kubectl apply -k of a folder applies.
 func build(t *testing.T, folder string) []*unstructured.Unstructured {

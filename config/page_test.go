@@ -29,10 +29,9 @@ func blocks(t *testing.T, language string) (all []string) {
 	return all
 }
 
-// TestCommandsOfThePage: kubectl and a real API server take every command with which the
+// commandsOfThePage: kubectl and a real API server take every command with which the
 // operator's page installs, upgrades and removes it.
-func TestCommandsOfThePage(t *testing.T) {
-	plane := shared.Plane(t)
+func commandsOfThePage(t *testing.T, plane *planetest.Plane) {
 	folder := t.TempDir()
 	here, err := filepath.Abs(".")
 	if err != nil {
@@ -100,7 +99,7 @@ func kubectl(t *testing.T, folder, line string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-ec", line)
 	cmd.Dir = folder
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(folder, "kubeconfig"),
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(folder, "kubeconfig"), "KUBECACHEDIR="+filepath.Join(folder, "cache"),
 		"PATH="+planetest.Folder(t)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", line, err, out)

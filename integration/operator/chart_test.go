@@ -27,7 +27,8 @@ func TestTheChart(t *testing.T) {
 	rendered := w.chart("--set=config.cluster_id=example-cluster",
 		"--set=config.shards.dev-1.registration_addr=127.0.0.1:8992", "--set=config.shards.dev-1.operator_addr=127.0.0.1:8993",
 		"--set=config.shards.dev-2.registration_addr=127.0.0.1:9002", "--set=config.shards.dev-2.operator_addr=127.0.0.1:9003",
-		"--set=metrics.enabled=true", "--set=metrics.port=18080")
+		"--set=metrics.enabled=true", "--set=metrics.port=18080",
+		"--set=crds.enabled=false") // they are there, and all stories share them
 	w.write("chart.yaml", rendered)
 	w.kubectl("apply", "--server-side", "-f", filepath.Join(w.temp, "chart.yaml"))
 	d := w.deploy()

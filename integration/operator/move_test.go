@@ -9,14 +9,12 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -141,8 +139,6 @@ func (w *world) management() *world {
 			m.Fatal(err)
 		}
 	}
-	m.label()
-	w.label()
 	return m
 }
 
@@ -184,24 +180,6 @@ func (w *world) token(account string) {
 func (w *world) kubectl(args ...string) {
 	w.Helper()
 	w.run(filepath.Join(planetest.Folder(w.T), "kubectl"), append(args, "--kubeconfig", filepath.Join(w.temp, "kubeconfig"))...)
-}
-
-// label puts the label on all kinds of Cluster API that clusterctl puts on those that it
-// installs; the project's own get theirs from config/crd.
-func (w *world) label() {
-	w.Helper()
-	var all apiextensionsv1.CustomResourceDefinitionList
-	if err := w.api.List(w.Context(), &all); err != nil {
-		w.Fatal(err)
-	}
-	patch := client.RawPatch(clusterMerge, []byte(`{"metadata":{"labels":{"clusterctl.cluster.x-k8s.io":""}}}`))
-	for _, kind := range all.Items {
-		if strings.HasSuffix(kind.Spec.Group, clusterv1.GroupVersion.Group) {
-			if err := w.api.Patch(w.Context(), &kind, patch); err != nil {
-				w.Fatal(err)
-			}
-		}
-	}
 }
 
 // onNodes waits until every machine of a pool has its node, without which clusterctl

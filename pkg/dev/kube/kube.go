@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -84,11 +85,27 @@ func connect(config *rest.Config) (client.Client, error) {
 	return client.New(config, client.Options{Scheme: scheme})
 }
 
+// labels are what config/crd puts on the project's kinds: a cluster that has these from
+// elsewhere does not lose them.
+func labels() map[string]string {
+	return map[string]string{"cluster.x-k8s.io/provider": "infrastructure-nstance", "clusterctl.cluster.x-k8s.io": ""}
+}
+
 // kinds installs CRDs, and the webhooks of those of Cluster API.
 func (c Config) kinds(config *rest.Config) error {
 	crds := envtest.CRDInstallOptions{
 		Paths: []string{filepath.Join(c.Manifests, "crd", "bases")}, MaxTime: installTimeout, ErrorIfPathMissing: true,
 	}
+	if err := envtest.ReadCRDFiles(&crds); err != nil {
+		return err
+	}
+	for _, kind := range crds.CRDs {
+		if kind.Labels == nil {
+			kind.Labels = map[string]string{}
+		}
+		maps.Copy(kind.Labels, labels())
+	}
+	crds.Paths = nil
 	if c.ClusterAPI == "" {
 		_, err := envtest.InstallCRDs(config, crds)
 		return err
@@ -104,7 +121,7 @@ func (c Config) kinds(config *rest.Config) error {
 	if err := keep(hooks.LocalServingCertDir, c.Certificates); err != nil {
 		return err
 	}
-	crds.Paths = append(crds.Paths, filepath.Join(c.ClusterAPI, "crds"))
+	crds.Paths = []string{filepath.Join(c.ClusterAPI, "crds")}
 	crds.WebhookOptions = hooks
 	if _, err := envtest.InstallCRDs(config, crds); err != nil {
 		return err

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/nstance/nstance/pkg/leaktest"
 )
 
 // stopTimeout is how long a process may take to end in order.
@@ -25,7 +27,8 @@ const controllers = "garbage-collector-controller,disruption-controller,namespac
 
 // SharedCore is, like Shared, a control plane for all tests of a package, and a whole
 // one: the core of Cluster API with its webhooks and conversions, Kubernetes' own
-// controllers and scheduler, and kwok, which plays the nodes that somebody creates.
+// controllers and scheduler, and kwok, which plays the nodes that tests create. Its kinds
+// can't be changed either.
 type SharedCore struct {
 	start sync.Once
 	plane *Plane
@@ -34,9 +37,14 @@ type SharedCore struct {
 	err   error
 }
 
-// Main is a package's TestMain. What the processes said is kept if a test failed. When
-// none of all the package's tests did, check looks back at them; its error fails the run.
+// Main is a package's TestMain, and checks what the tests leave behind (leaktest). What the
+// processes said is kept if a test failed. When none of all the package's tests did, check
+// looks back at them; its error fails the run.
 func (s *SharedCore) Main(m *testing.M, check func() error) {
+	leaktest.Main(func() int { return s.tests(m, check) })
+}
+
+func (s *SharedCore) tests(m *testing.M, check func() error) int {
 	code := max(m.Run(), exitCode(s.Stop()))
 	if code == 0 && s.plane != nil && whole() {
 		if err := check(); err != nil {
@@ -51,7 +59,7 @@ func (s *SharedCore) Main(m *testing.M, check func() error) {
 	default:
 		_ = os.RemoveAll(s.logs)
 	}
-	os.Exit(code)
+	return code
 }
 
 // whole reports that no test of the package was left out by name.
@@ -68,7 +76,7 @@ func whole() bool {
 func (s *SharedCore) Plane(tb testing.TB) *Plane {
 	tb.Helper()
 	folder := Folder(tb)
-	s.start.Do(func() { s.err = s.run(folder) })
+	s.start.Do(func() { s.err = s.run(folder, true) })
 	if s.err != nil {
 		tb.Fatalf("start the control plane: %v", s.err)
 	}
@@ -92,7 +100,11 @@ func Core(tb testing.TB) *Plane {
 			_ = os.RemoveAll(s.logs)
 		}
 	})
-	return s.Plane(tb)
+	folder := Folder(tb)
+	if err := s.run(folder, false); err != nil {
+		tb.Fatalf("start the control plane: %v", err)
+	}
+	return s.plane
 }
 
 // Logs is the folder with what the processes said, a file for each.
@@ -110,7 +122,8 @@ func (s *SharedCore) Stop() error {
 	return err
 }
 
-func (s *SharedCore) run(folder string) error {
+// run starts all of it; shared: its kinds stay as they are.
+func (s *SharedCore) run(folder string, shared bool) error {
 	logs, err := os.MkdirTemp("", "nstance-plane-")
 	if err != nil {
 		return err
@@ -128,7 +141,7 @@ func (s *SharedCore) run(folder string) error {
 		IgnoreSchemeConvertible: true, // Cluster API's conversions are in its manager, not in our scheme
 		MaxTime:                 startTimeout,
 	}
-	if s.plane, err = start(env); err != nil {
+	if s.plane, err = start(env, folder); err != nil {
 		return err
 	}
 	if s.parts, err = parts(env, folder, logs); err != nil {
@@ -136,11 +149,18 @@ func (s *SharedCore) run(folder string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	started := make(chan error, len(s.parts))
+	starts := make([]func(context.Context) error, 0, len(s.parts)+1)
 	for _, part := range s.parts {
-		go func() { started <- part.start(ctx) }()
+		starts = append(starts, part.start)
 	}
-	for range s.parts {
+	if shared {
+		starts = append(starts, func(ctx context.Context) error { return keepKinds(ctx, s.plane.Client) })
+	}
+	started := make(chan error, len(starts))
+	for _, start := range starts {
+		go func() { started <- start(ctx) }()
+	}
+	for range starts {
 		err = errors.Join(err, <-started)
 		if err != nil {
 			cancel() // the others wait for nothing

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
+	"github.com/nstance/nstance/pkg/leaktest"
 )
 
 // Want is the environment variable that, set to 0, leaves out tests that need a
@@ -91,40 +92,66 @@ func Scheme() (*runtime.Scheme, error) {
 
 // Shared is a control plane for all tests of a package: its Plane starts it with
 // the first test that needs it, and its Main stops it with the last. There are the
-// API server and its storage, and no controller but those of the test.
+// API server and its storage, and no controller but those of the test. It refuses to have
+// its kinds installed, changed or removed: a test that does that has Own or Bare.
 type Shared struct {
 	start sync.Once
 	plane *Plane
 	err   error
 }
 
-// Main is a package's TestMain.
+// Main is a package's TestMain, and checks what the tests leave behind (leaktest).
 func (s *Shared) Main(m *testing.M) {
-	code := m.Run()
-	if s.plane != nil {
-		code = max(code, exitCode(s.plane.env.Stop()))
-	}
-	os.Exit(code)
+	leaktest.Main(func() int {
+		code := m.Run()
+		if s.plane != nil {
+			code = max(code, exitCode(s.plane.env.Stop()))
+		}
+		return code
+	})
 }
 
 // Plane returns the control plane, started if it is not yet.
 func (s *Shared) Plane(tb testing.TB) *Plane {
 	tb.Helper()
 	folder := Folder(tb)
-	s.start.Do(func() { s.plane, s.err = start(environment(folder)) })
+	s.start.Do(func() { s.plane, s.err = startShared(folder) })
 	if s.err != nil {
 		tb.Fatalf("start the control plane: %v", s.err)
 	}
 	return s.plane
 }
 
-// Bare returns a control plane of one test's own, which stops with it, without any
-// kinds but Kubernetes' own: for what installs the project's.
+func startShared(folder string) (*Plane, error) {
+	plane, err := start(environment(folder), folder)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if err := keepKinds(ctx, plane.Client); err != nil {
+		return nil, errors.Join(err, plane.env.Stop())
+	}
+	return plane, nil
+}
+
+// Own returns a control plane of one test's own, which stops with it: for what changes or
+// removes kinds.
+func Own(tb testing.TB) *Plane {
+	tb.Helper()
+	folder := Folder(tb)
+	return own(tb, folder, folder)
+}
+
+// Bare is Own without any kinds but Kubernetes' own: for what installs the project's.
 func Bare(tb testing.TB) *Plane {
 	tb.Helper()
-	env := environment(Folder(tb))
-	env.CRDInstallOptions.Paths = nil
-	plane, err := start(env)
+	return own(tb, Folder(tb), "")
+}
+
+func own(tb testing.TB, folder, kinds string) *Plane {
+	tb.Helper()
+	plane, err := start(environment(folder), kinds)
 	if err != nil {
 		tb.Fatalf("start the control plane: %v", err)
 	}
@@ -139,11 +166,7 @@ func Bare(tb testing.TB) *Plane {
 func environment(folder string) *envtest.Environment {
 	env := &envtest.Environment{
 		BinaryAssetsDirectory: folder,
-		CRDInstallOptions: envtest.CRDInstallOptions{
-			Paths:   []string{filepath.Join(Root(), "config", "crd", "bases"), filepath.Join(folder, "capi", "crds")},
-			MaxTime: startTimeout,
-		},
-		ErrorIfCRDPathMissing: true,
+		CRDInstallOptions:     envtest.CRDInstallOptions{MaxTime: startTimeout},
 		// Other builds and tests may want the same processors.
 		ControlPlaneStartTimeout: startTimeout,
 		ControlPlaneStopTimeout:  startTimeout,
@@ -155,7 +178,9 @@ func environment(folder string) *envtest.Environment {
 	return env
 }
 
-func start(env *envtest.Environment) (*Plane, error) {
+// start starts a control plane, with Cluster API's kinds of a folder and the project's;
+// none, if the folder is empty.
+func start(env *envtest.Environment, kinds string) (*Plane, error) {
 	logs := io.Discard
 	if testing.Testing() && testing.Verbose() {
 		logs = os.Stderr
@@ -166,9 +191,19 @@ func start(env *envtest.Environment) (*Plane, error) {
 		return nil, err
 	}
 	env.Scheme = scheme
+	if kinds != "" {
+		if env.CRDInstallOptions.CRDs, err = clusterAPIKinds(kinds); err != nil {
+			return nil, err
+		}
+	}
 	config, err := env.Start()
 	if err != nil {
 		return nil, errors.Join(err, env.Stop())
+	}
+	if kinds != "" {
+		if err := installKinds(config); err != nil {
+			return nil, errors.Join(err, env.Stop())
+		}
 	}
 	c, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
