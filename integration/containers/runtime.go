@@ -5,6 +5,8 @@ package containers
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,23 +61,26 @@ func unlimited() (bool, error) {
 	return set&(1<<24) != 0, err
 }
 
-// register builds the runtime where it stays, and has the engine read of it.
+// register builds the runtime, keeps it with the name of its content, so that containers
+// that use another one now go on with that, and has the engine read of it.
 func (w *World) register() error {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return err
-	}
-	program := filepath.Join(cache, "nstance", "runtime", "nstance-runtime")
-	// Beside what containers may be using now: a rename, not a write.
-	fresh := program + "." + strconv.Itoa(os.Getpid())
-	build := exec.CommandContext(w.Context(), "go", "build", "-trimpath", "-o", fresh, "./integration/cluster/runtime")
+	fresh := filepath.Join(w.Dir, runtimeName)
+	build := exec.CommandContext(w.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", fresh, "./integration/cluster/runtime")
 	build.Dir, build.Env = w.Root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the runtime: %w: %s", err, out)
 	}
-	if err := os.Rename(fresh, program); err != nil {
+	body, err := os.ReadFile(fresh)
+	if err != nil {
 		return err
 	}
+	sum := sha256.Sum256(body)
+	keep := exec.CommandContext(w.Context(), filepath.Join(w.Root, ".ci", "cached"), "runtime/"+hex.EncodeToString(sum[:8]), "cp", fresh)
+	folder, err := keep.Output()
+	if err != nil {
+		return fmt.Errorf("keep the runtime: %w", err)
+	}
+	program := filepath.Join(strings.TrimSpace(string(folder)), runtimeName)
 	before, changed, err := tell(program)
 	if err != nil || !changed {
 		return err

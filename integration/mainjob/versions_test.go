@@ -141,46 +141,19 @@ func buildPrevious(t *testing.T) string {
 		t.Fatal(err)
 	}
 	commit := strings.TrimSpace(string(pinned))
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatalf("the binaries of the previous version are kept in the user's cache folder: %v", err)
-	}
-	folder := filepath.Join(cache, "nstance", "binaries", commit)
-	if _, err := os.Stat(folder); err == nil {
-		return folder
-	}
 	if out, err := run(root(t), "git", "cat-file", "-e", commit+"^{commit}"); err != nil {
 		t.Fatalf("commit %q of %s is not in this clone, so the previous version can't be built (%v: %s).\n"+
 			"Fetch it: git fetch --unshallow (or git fetch origin %s)", commit, previousFile, err, out, commit)
 	}
-	source := t.TempDir()
-	archive := filepath.Join(t.TempDir(), "source.tar")
-	if out, err := run(root(t), "git", "archive", "--format=tar", "--output", archive, commit); err != nil {
-		t.Fatalf("git archive %s: %v\n%s", commit, err, out)
-	}
-	if out, err := run(source, "tar", "xf", archive); err != nil {
-		t.Fatalf("unpack %s: %v\n%s", commit, err, out)
-	}
-	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	// Whole or not at all: a folder of that name is complete.
-	built, err := os.MkdirTemp(filepath.Dir(folder), "building-")
+	build := exec.Command(".ci/cached", "binaries/"+commit, ".ci/build-commit", commit, strings.Join(product, " "))
+	build.Dir = root(t)
+	var said bytes.Buffer
+	build.Stderr = &said
+	folder, err := build.Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("build %s: %v\n%s", commit, err, said.Bytes())
 	}
-	defer os.RemoveAll(built)
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version=" + commit, "-o", built}
-	for _, binary := range product {
-		args = append(args, "./cmd/"+binary)
-	}
-	if out, err := run(source, "go", args...); err != nil {
-		t.Fatalf("build %s: %v\n%s", commit, err, out)
-	}
-	if err := os.Rename(built, folder); err != nil && !os.IsExist(err) {
-		t.Fatal(err)
-	}
-	return folder
+	return string(bytes.TrimSpace(folder))
 }
 
 func run(dir, name string, args ...string) (string, error) {
