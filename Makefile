@@ -6,6 +6,9 @@
 SHELL := /bin/sh
 GO ?= go
 export CGO_ENABLED ?= 0
+# What is built in one clone is found in Go's cache by another, and tests that passed there
+# on the same code and files are not run again.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
 BINARIES := nstance-server nstance-agent nstance-admin nstance-operator nstance-asg
 DEV_BINARIES := dev dev-s3 dev-aws
