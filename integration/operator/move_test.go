@@ -35,7 +35,7 @@ import (
 // the operator there goes on with what it finds, though status and UIDs are lost. The
 // other one runs until all is gone, and does no harm; then it can be removed.
 func TestMove(t *testing.T) {
-	to := begin(t, nil)
+	to := beginAlone(t)
 	from := to.management()
 	from.operate()
 	from.running("web", 4)
@@ -67,7 +67,7 @@ func TestMove(t *testing.T) {
 // TestMoveOut: the other way, from a cluster that manages itself to one that manages it
 // from outside, by a kubeconfig that somebody puts there.
 func TestMoveOut(t *testing.T) {
-	from := begin(t, nil)
+	from := beginAlone(t)
 	from.operate()
 	from.running("web", 4)
 	from.available()

@@ -53,10 +53,23 @@ func begin(t *testing.T, change func(shard, config string) string, flags ...stri
 	return w
 }
 
+// beginAlone is begin on a control plane of the story's own: clusterctl, for one, installs
+// a kind where it moves something from or to.
+func beginAlone(t *testing.T) *world {
+	t.Helper()
+	w := bringOn(t, planetest.Core(t), nil)
+	w.grant()
+	return w
+}
+
 // bring is begin without rights for the operator.
 func bring(t *testing.T, change func(shard, config string) string, flags ...string) *world {
 	t.Helper()
-	plane := shared.Plane(t)
+	return bringOn(t, shared.Plane(t), change, flags...)
+}
+
+func bringOn(t *testing.T, plane *planetest.Plane, change func(shard, config string) string, flags ...string) *world {
+	t.Helper()
 	w := &world{
 		T: t, plane: plane, api: plane.Client, namespace: plane.Namespace(t),
 		bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), config: operatorConfig,
