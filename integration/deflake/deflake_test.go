@@ -6,13 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nstance/nstance/pkg/leaktest"
 )
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == busy {
 		main()
 	}
-	os.Exit(m.Run())
+	leaktest.Main(m.Run)
 }
 
 // A module whose test passes as often as the file left says, and then fails.

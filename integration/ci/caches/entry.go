@@ -73,7 +73,7 @@ func readEntry(dir, kind, name string, running []string) (entry, error) {
 		return e, err
 	}
 	e.used = info.ModTime()
-	err = filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
