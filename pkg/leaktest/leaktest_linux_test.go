@@ -76,7 +76,7 @@ func deeds() map[string]func() int {
 		"binary":        writes(func() string { return "some.test" }),
 		"removes":       func() int { return ok(os.Remove("there")) },
 		"short process": func() int { return leave("300ms") },
-		"process":       func() int { return leave("1h") },
+		"process":       func() int { return leave("2m") },
 	}
 }
 
