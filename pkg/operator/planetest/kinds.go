@@ -26,7 +26,7 @@ const unchanged = `request.operation == 'UPDATE' && object.spec == oldObject.spe
 	has(object.metadata.labels) == has(oldObject.metadata.labels) &&
 	(!has(object.metadata.labels) || object.metadata.labels == oldObject.metadata.labels)`
 
-// keepKinds has the API server refuse to install, change or remove kinds, whoever asks,
+// keepKinds has the API server refuse to install, change or remove kinds, for any caller,
 // and returns once it does. An API server takes up to minutes to let go of a kind, and a
 // test beside the one that changes it sees objects that are refused.
 func keepKinds(ctx context.Context, api client.Client) error {
