@@ -22,6 +22,10 @@ type place struct {
 
 const home = "home"
 
+// ofTools reports whether a folder of HOME is one in which tools, kubectl and Helm, keep
+// for themselves what makes their next run quicker.
+func ofTools(folder string) bool { return folder == ".kube/cache" || folder == ".cache/helm" }
+
 // kept are what of HOME and its cache folder is the real one.
 func kept(realHome, realCache string) map[string]string {
 	links := map[string]string{}
@@ -125,6 +129,9 @@ func (p place) leaks(before map[string]bool) (lines []string, err error) {
 	links := kept(realHome, "")
 	err = filepath.WalkDir(at, func(path string, e fs.DirEntry, err error) error {
 		name, _ := filepath.Rel(at, path)
+		if err == nil && e.IsDir() && ofTools(name) {
+			return fs.SkipDir
+		}
 		if _, ok := links[name]; err == nil && !ok && !e.IsDir() {
 			lines = append(lines, "in HOME: "+name)
 		}

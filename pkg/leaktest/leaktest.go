@@ -10,8 +10,9 @@
 //
 // TMPDIR is an empty folder that has to be empty again at the end, and HOME is one in which
 // no file may appear. There, the caches that are kept (~/.cache/nstance, the ports that
-// envtest reserves) and the settings of go, git and docker are links to the real ones. In
-// the package's folder, testdata included, no name may come or go.
+// envtest reserves) and the settings of go, git and docker are links to the real ones, and
+// what kubectl and Helm keep for themselves may stay. In the package's folder, testdata
+// included, no name may come or go.
 //
 // A test whose processes were killed for it has to clean up itself: what still ends by
 // itself soon is no leak. Where the tests fail anyway, files are kept and not

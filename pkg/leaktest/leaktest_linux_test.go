@@ -71,6 +71,7 @@ func deeds() map[string]func() int {
 		"temp":          under("TMPDIR", "folder/left"),
 		"home":          under("HOME", ".cache/other/left"),
 		"cache":         under("HOME", ".cache/nstance/kept"),
+		"tool":          under("HOME", ".kube/cache/kept"),
 		"folder":        writes(func() string { return "left" }),
 		"testdata":      writes(func() string { return "testdata/deep/left" }),
 		"binary":        writes(func() string { return "some.test" }),
@@ -148,7 +149,7 @@ func (s scene) run(what string) (code int, out, said string) {
 
 func TestFiles(t *testing.T) {
 	for what, want := range map[string]string{
-		"nothing": "", "cache": "", "binary": "",
+		"nothing": "", "cache": "", "tool": "", "binary": "",
 		"temp":     "in TMPDIR: folder",
 		"home":     "in HOME: .cache/other/left",
 		"folder":   "in the package's folder: left",
