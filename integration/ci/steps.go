@@ -29,9 +29,13 @@ func steps() []step {
 	// Stories mostly wait, while the tests compute. What stories run is built before, so that
 	// none of it changes under another.
 	story := func(name, lane string, secluded bool) step {
-		return step{name: name, command: []string{"make", "--no-print-directory", name, "BUILT=1"}, lane: lane, secluded: secluded,
-			needs: "e2e-built"}
+		s := target(name)
+		s.command = append(s.command, "BUILT=1")
+		s.lane, s.secluded, s.needs = lane, secluded, "e2e-built"
+		return s
 	}
+	tests := target("test")
+	tests.lane, tests.secluded = "tests", true
 	return []step{
 		{name: "check", command: []string{".ci/check"}},
 		target("verify"),
@@ -39,7 +43,7 @@ func steps() []step {
 		target("lint"),
 		target("vulncheck"),
 		target("e2e-built"),
-		{name: "test", command: []string{"make", "--no-print-directory", "test"}, lane: "tests", secluded: true},
+		tests,
 		story("e2e", "shard", false),
 		story("e2e-aws", "shard", false),
 		story("e2e-operator", "operator", true),

@@ -40,7 +40,8 @@ func build(ctx context.Context, out io.Writer, folder string, patterns []string)
 		if !found {
 			continue
 		}
-		p := tested{name: name, folder: dir, binary: filepath.Join(folder, strings.ReplaceAll(name, "/", "_")+".test")}
+		p := tested{name: name, folder: dir}
+		p.binary = p.file(folder, ".test")
 		cmd := exec.CommandContext(ctx, "go", append(append([]string{"test", "-c", "-o", p.binary}, flags...), name)...)
 		cmd.Env = env
 		if text, err := cmd.CombinedOutput(); err != nil {
@@ -67,10 +68,13 @@ func race(ctx context.Context) (env, flags []string) {
 	return append(os.Environ(), "CGO_ENABLED=1"), []string{"-race"}
 }
 
-// log is the file of the package's output, in the folder of all.
-func (p tested) log(folder string) string {
-	return filepath.Join(folder, strings.ReplaceAll(p.name, "/", "_")+".log")
+// file is one of the package, in the folder of all.
+func (p tested) file(folder, ext string) string {
+	return filepath.Join(folder, strings.ReplaceAll(p.name, "/", "_")+ext)
 }
+
+// log is the file of the package's output.
+func (p tested) log(folder string) string { return p.file(folder, ".log") }
 
 // run runs the tests once. The error of tests that failed says how long they took.
 func (p tested) run(ctx context.Context, o options) error {

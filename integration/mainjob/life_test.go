@@ -231,7 +231,7 @@ func onDemand(s *stack) {
 		s.t.Errorf("the group counts the extra one: %+v", g)
 	}
 	s.admin("instance", "delete", "--key", "story-14-"+s.provider, "--shard", "dev-1")
-	s.eventually("it is gone, and nobody took its place", func() (bool, string) {
+	s.eventually("it is gone, and no other took its place", func() (bool, string) {
 		n := s.machines("dev-1")
 		return n == 2, fmt.Sprint(n)
 	})

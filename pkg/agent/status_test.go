@@ -119,7 +119,7 @@ func TestHealthEndpoint(t *testing.T) {
 }
 
 // awaitHealth asks until the answer is the wanted one, all of it, or for a
-// minute. The reason is not in it, because anybody may ask.
+// minute. The reason is not in it, because any caller may ask.
 func awaitHealth(t *testing.T, addr string, code int, text string) {
 	t.Helper()
 	got := "nothing"

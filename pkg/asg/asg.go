@@ -6,7 +6,6 @@
 package asg
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,13 +77,24 @@ func (cfg Config) Validate() error {
 	if cfg.LostAfter < 10*time.Second || cfg.LostAfter > time.Hour || cfg.LostAfter < 3*cfg.Every {
 		wrong("--lost-after: %s is not valid: want between 10s and 1h, and at least three times --every", cfg.LostAfter)
 	}
-	if region, by := cfg.AWS.ConfiguredRegion(); region != "" { // without it the machine is asked, later
-		at := awsclient.Session{Hosts: awsclient.Hosts{Region: region}, Getenv: cfg.AWS.Getenv}
-		if _, err := at.URL(awsclient.AutoScaling); err != nil {
-			wrong("%s: %w", cmp.Or(map[string]string{"region": "--region"}[by], by), err)
-		}
+	return errors.Join(append(problems, cfg.checkRegion())...)
+}
+
+// checkRegion refuses a region of no partition that is known. Where none is configured the
+// machine is asked, later.
+func (cfg Config) checkRegion() error {
+	region, by := cfg.AWS.ConfiguredRegion()
+	if region == "" {
+		return nil
 	}
-	return errors.Join(problems...)
+	at := awsclient.Session{Hosts: awsclient.Hosts{Region: region}, Getenv: cfg.AWS.Getenv}
+	if _, err := at.URL(awsclient.AutoScaling); err != nil {
+		if cfg.AWS.Region != "" {
+			by = "--region"
+		}
+		return fmt.Errorf("%s: %w", by, err)
+	}
+	return nil
 }
 
 // watch is one Run.
