@@ -65,8 +65,26 @@ bin/%: always
 quick: ## Run the tests without simulation and race detector, the packages that you changed first
 	@.ci/quick
 
+# Not built, these tests are skipped; built, they fail where they would be.
+PLANE_BUILT = $(if $(filter 0,$(PLANE)),0,$(shell .ci/plane -n >/dev/null 2>&1 && echo 1 || echo 0))
+
 .PHONY: test
-test: ## Run every test that needs no container engine, with the race detector, and simulate 2,000 histories (PLANE=0: no Kubernetes)
+test: ## Run the tests that need no container engine, and simulate 200 histories (after make testplane with a Kubernetes control plane; PLANE=0: without)
+	@$(BUILD) -o bin/leaks ./pkg/leaktest/leaks
+	@$(if $(filter 0,$(PLANE_BUILT)),echo "SKIPPED: tests on a Kubernetes control plane: make testplane builds one" >&2)
+	@ENGINE=0 PLANE=$(PLANE_BUILT) .ci/test -timeout 20m ./...
+	@echo "testing dev-k8s, a module of its own"
+	@cd cmd/dev-k8s && PLANE=$(PLANE_BUILT) $(GO) test -exec $(CURDIR)/bin/leaks -timeout 10m ./...
+	@echo "testing what checks the Terraform modules, a module of its own"
+	@cd integration/terraform && $(GO) test -exec $(CURDIR)/bin/leaks -timeout 10m ./...
+	@echo "simulating 200 histories of a shard"
+	@$(MAKE) --no-print-directory sim SEEDS=200
+
+# Other histories each time.
+FRESH_SEED := $(shell date +%y%m%d%H%M)0000
+
+.PHONY: test-race
+test-race: ## Run all tests with the race detector, where an engine answers on containers too, and simulate 2,000 new histories (PLANE=0: no Kubernetes)
 ifeq ($(CC_FOUND),)
 	@echo "no C compiler: running the tests WITHOUT the race detector" >&2
 endif
@@ -86,8 +104,8 @@ endif
 	@cd integration/terraform && $(NESTED_TEST) -timeout 10m ./...
 	@echo "testing large shards, without the race detector"
 	@$(GO) test -timeout 10m -run '^TestLarge' ./pkg/server/reconcile
-	@echo "simulating 2,000 histories of a shard"
-	@$(MAKE) --no-print-directory sim SEEDS=2000
+	@echo "simulating 2,000 histories of a shard, from seed $(FRESH_SEED) on"
+	@$(MAKE) --no-print-directory sim SEEDS=2000 FIRST=$(FRESH_SEED)
 
 .PHONY: deflake
 deflake: ## Repeat the tests of package PKG until one fails (RUN: a pattern of names, TIMES: an end, LOAD: busy processes a core; ALL=1: all, LOAD=2)
@@ -162,11 +180,25 @@ vulncheck: ## Check for known vulnerabilities, where the database can be reached
 	@.ci/vulncheck
 
 # Stories that run side by side find everything built (BUILT=1), so that no one replaces
-# what another runs.
+# what another runs. What is fetched is fetched here: some of them have no network.
 STORIES := mainjob aws operator
-.PHONY: e2e-built
-e2e-built: build testplane dev-k8s bin/clusterctl ## Build what the stories of the three targets below run
+.PHONY: gate-built e2e-built downloads
+gate-built: build testplane dev-k8s downloads ## Build what the tests and stories of make ci run
+	$(GO) test -tags integration -run '^$$' ./integration/mainjob ./integration/operator >/dev/null
+e2e-built: gate-built bin/clusterctl ## Build what the stories of make ci-all run
 	$(GO) test -tags integration -run '^$$' $(addprefix ./integration/,$(STORIES)) >/dev/null
+
+# Modules whose tests run without a network, and tools that stories build.
+downloads: ## Download the modules of everything that make ci builds without a network
+	@for dir in . cmd/dev-k8s integration/terraform; do (cd $$dir && $(GO) mod download) || exit 1; done
+	@for tool in helm helm3; do $(GO) tool -n -modfile=.ci/tools/$$tool.mod helm >/dev/null || exit 1; done
+
+# The stories that every change has to pass, by name.
+.PHONY: e2e-gate e2e-operator-gate
+e2e-gate: $(if $(BUILT),,build) ## Tell the main job's stories of make ci
+	$(GO) test -tags integration -count=1 -timeout 15m -run '^(TestGate|TestBadInput|TestConfig)$$' -v ./integration/mainjob
+e2e-operator-gate: $(if $(BUILT),,build testplane dev-k8s) ## Tell the operator's story of make ci
+	PLANE=1 $(GO) test -tags integration -count=1 -timeout 15m -run '^TestGate$$' -v ./integration/operator
 
 .PHONY: e2e
 e2e: $(if $(BUILT),,build) ## Tell the stories of the main job with real processes (and containers where an engine answers)
@@ -250,9 +282,11 @@ integration: $(if $(filter 0,$(ENGINE)),,integration-images) ## Tell the stories
 bench: build ## Print every figure we measure ourselves by
 	$(GO) run ./integration/bench $(BENCH)
 
-.PHONY: ci
-ci: ## What continuous integration runs (FROM=step: from there on; ONLY=steps: just these, with commas between them)
+.PHONY: ci ci-all
+ci: ## Run what every change has to pass, about 10 minutes (FROM=step: from there on; ONLY=steps: just these, with commas between them)
 	@$(GO) run ./integration/ci $(if $(FROM),-from $(FROM)) $(if $(ONLY),-only $(ONLY))
+ci-all: ## Run everything that can be checked, about an hour (FROM, ONLY: as with make ci)
+	@$(GO) run ./integration/ci -all $(if $(FROM),-from $(FROM)) $(if $(ONLY),-only $(ONLY))
 
 # Where Kubernetes is wanted: an API server of the stack's own, or any cluster.
 KUBERNETES := --kubernetes $(if $(DEV_KUBECONFIG),--kubeconfig $(DEV_KUBECONFIG))

@@ -17,7 +17,7 @@ func TestChoose(t *testing.T) {
 	}{
 		{want: "a b c c1 c2"},
 		{from: "b", want: "b c c1 c2"},
-		{from: "c", want: "c b c1 c2"},
+		{from: "c", want: "b c c1 c2"},
 		{only: "a,c2,c1", want: "a b c1 c2"},
 		{only: "c,a", want: "a c"},
 		{from: "d", err: `-from "d": no such step, valid are a, b, c, c1, c2`},
@@ -58,6 +58,29 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// The messages of a failed test are printed with its name, without those of other tests.
+func TestMessages(t *testing.T) {
+	for _, c := range []struct {
+		name, log, failed string
+		want              []string
+	}{
+		{"told as it goes", "=== RUN   TestA\n    a_test.go:7: got 1\n        want 2\n--- FAIL: TestA (0s)\n" +
+			"=== RUN   TestB\n    b_test.go:9: fine\nFAIL\tx\t1s\n", "x TestA", []string{"    a_test.go:7: got 1", "        want 2"}},
+		{"told at the end", "--- FAIL: TestA (0s)\n    a_test.go:7: got 1\nFAIL\nFAIL\tx\t1s\n", "x TestA", []string{"    a_test.go:7: got 1"}},
+		{"in turns", "=== CONT  TestA\n    a_test.go:7: one\n=== NAME  TestB\n    b_test.go:9: other\n=== NAME  TestA\n    a_test.go:8: two\n",
+			"TestA", []string{"    a_test.go:7: one", "    a_test.go:8: two"}},
+		{"much", "=== RUN   TestA\n    a_test.go:7: 1\n2\n3\n4\n5\n" + strings.Repeat("    a_test.go:8: more\n", 9), "TestA",
+			append([]string{"    a_test.go:7: 1", "2", "3", "4"}, slices.Repeat([]string{"    a_test.go:8: more"}, 5)...)},
+		{"a long line", "=== RUN   TestA\n    a_test.go:7: " + strings.Repeat("x", 1000) + "\n", "TestA",
+			[]string{"    a_test.go:7: " + strings.Repeat("x", 283)}},
+		{"a package", "FAIL\tx [build failed]\n", "x [build failed]", nil},
+	} {
+		if got := messages(c.log, c.failed); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
 func TestParseStat(t *testing.T) {
 	before, ok := parseStat("cpu  100 0 50 800 50 0 0 0 7 0\ncpu0 1 2 3\n")
 	if want := (stat{idle: 850, total: 1000}); !ok || before != want {
@@ -79,10 +102,10 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// A step that fails is named with its test, its log and the commands that repeat it.
+// A failed step is reported with its test, its log and the commands that repeat it.
 func TestFailureSaysWhatToDo(t *testing.T) {
 	var out bytes.Buffer
-	r := runner{out: &out, logs: t.TempDir(), env: os.Environ()}
+	r := runner{name: "make ci", out: &out, logs: t.TempDir(), env: os.Environ()}
 	s := step{name: "unit", command: []string{"sh", "-c", "printf -- '--- FAIL: TestA (0s)\\nFAIL\\texample/a\\t1s\\n'; exit 3"}}
 	c, err := r.run(context.Background(), s, &out)
 	if err == nil || c.name != "unit" {

@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// lanes splits steps into what runs one after another: each element is one step, or the
-// lanes that run side by side, each with its steps in order. Steps of which the others of
-// their lane and all other lanes were not chosen run by themselves, secluded by nothing.
+// lanes groups steps for execution one after the other: each element is one step, or lanes that run
+// concurrently, each with its steps in order. A step runs by itself, not secluded, if no other step
+// of its lane and no other lane was selected.
 func lanes(chosen []step, canSeclude bool) (phases [][][]step) {
 	for n := 0; n < len(chosen); {
 		after := n + 1
@@ -55,8 +55,8 @@ func hasLanes(chosen []step) bool {
 	return slices.ContainsFunc(lanes(chosen, true), func(phase [][]step) bool { return len(phase) > 1 })
 }
 
-// runAll runs steps until one fails, and returns what they cost. Lanes beside the one that
-// failed are run to their ends: what they find is worth as much.
+// runAll runs steps until one fails, and returns their costs. Lanes beside a failed one run to
+// their end, as their results are useful too.
 func (r runner) runAll(ctx context.Context, chosen []step) (costs []cost, err error) {
 	for _, phase := range lanes(chosen, r.canSeclude) {
 		of, err := r.runPhase(ctx, phase)
@@ -102,7 +102,7 @@ func (r runner) runPhase(ctx context.Context, phase [][]step) (costs []cost, err
 	return costs, err
 }
 
-// names are those of lanes, as text.
+// names joins the names of lanes.
 func names(phase [][]step) string {
 	var all []string
 	for _, lane := range phase {

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m.Run)
 }
 
-// A secluded step has loopback, and nothing else of the network.
+// A secluded step has no network but loopback.
 func TestSecluded(t *testing.T) {
 	if !canSeclude(t.Context()) {
 		t.Skip("SKIPPED: no network namespace can be made here")
@@ -82,8 +82,7 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// Lanes that need each other to end run side by side, and the other lane's failure is told
-// with its own.
+// Lanes that need each other to end run concurrently, and failures of both are reported.
 func TestSideBySide(t *testing.T) {
 	dir := t.TempDir()
 	mark := func(name string) string { return filepath.Join(dir, name) }
@@ -114,8 +113,8 @@ func TestSideBySide(t *testing.T) {
 	}
 }
 
-// An interrupt ends lanes with all that their steps have started: what is left would hold
-// the output open until the grace period is over.
+// An interrupt ends lanes with all processes of their steps: any that is left would keep the output
+// open until the end of the grace period.
 func TestInterruptedBesideOthers(t *testing.T) {
 	if !canSeclude(t.Context()) {
 		t.Skip("SKIPPED: no network namespace can be made here")

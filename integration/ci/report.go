@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// printCosts prints a table of what the steps took, and all of them together: less wall
-// time than their sum where some ran side by side.
+// printCosts prints a table of the steps' costs and their total. Wall time is less than the sum if
+// some ran concurrently.
 func printCosts(out io.Writer, costs []cost, wall time.Duration) {
 	fmt.Fprintf(out, "\n%-16s %8s %8s %6s\n", "step", "wall", "cpu", "idle")
 	total := cost{name: "total", wall: wall, idle: -1}
@@ -33,8 +33,8 @@ var (
 	failedPackage = regexp.MustCompile(`^(?:\[\s*\d+/\d+\] )?FAIL\s+([^\s\[]+)(.*)$`)
 )
 
-// failures returns what go test says has failed, in the order in which it says so: each
-// test with its package where that is known, without those above a failed subtest.
+// failures returns the failed tests in go test's output, in its order: each with its package if
+// that is known, and subtests without their parents.
 func failures(log string) (all []string) {
 	var tests []string
 	for line := range strings.SplitSeq(log, "\n") {
@@ -57,7 +57,50 @@ func failures(log string) (all []string) {
 	return append(all, deepest(tests)...)
 }
 
-// deepest leaves out each test of which a subtest is named too.
+// The limits of what is printed for a failed test: the log has all of it.
+const (
+	shownMessages = 6
+	shownLines    = 4
+	shownLength   = 300
+)
+
+var (
+	currentTest  = regexp.MustCompile(`^\s*(?:=== (?:RUN|CONT|NAME)|--- FAIL:)\s+(\S+)`)
+	endOfMessage = regexp.MustCompile(`^(?:\s*(?:===|---) |FAIL|PASS|ok  )`)
+	message      = regexp.MustCompile(`^\s+\S+\.go:\d+: `)
+)
+
+// messages returns the first messages of a test, each with a few lines, by its name in failures:
+// the cause is among them, since messages of cleanups come later.
+func messages(log, failed string) (all []string) {
+	_, name, hasPackage := strings.Cut(failed, " ")
+	if !hasPackage {
+		name = failed
+	}
+	test, shown, lines := "", 0, 0
+	for line := range strings.SplitSeq(log, "\n") {
+		switch m := currentTest.FindStringSubmatch(line); {
+		case m != nil:
+			test, lines = m[1], 0
+			continue
+		case endOfMessage.MatchString(line):
+			lines = 0
+		case message.MatchString(line):
+			lines = 0
+			if test == name && shown < shownMessages {
+				shown++
+				lines = shownLines
+			}
+		}
+		if lines > 0 && line != "" {
+			lines--
+			all = append(all, fmt.Sprintf("%.*s", shownLength, line))
+		}
+	}
+	return all
+}
+
+// deepest drops each test of which a subtest is listed too.
 func deepest(tests []string) (leaves []string) {
 	for _, test := range tests {
 		isParent := false

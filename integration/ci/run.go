@@ -14,21 +14,22 @@ import (
 	"time"
 )
 
-// runner runs steps one after another, or lanes of them side by side.
+// runner runs steps one after the other, or lanes of them concurrently.
 type runner struct {
+	name string // the command that runs the tier
 	out  io.Writer
 	logs string // the folder of the steps' logs
 	env  []string
-	// canSeclude: a step can have a network of its own, so that lanes can run side by side.
+	// canSeclude: steps can have a network of their own, so lanes can run concurrently.
 	canSeclude bool
 }
 
-// cost is what a step took.
+// cost is what a step used.
 type cost struct {
 	name string
 	wall time.Duration
 	cpu  time.Duration // of all processes that the step waited for
-	idle float64       // share of its seconds in which nearly all of the machine's cores idled; negative: not known
+	idle float64       // share of its seconds in which nearly all of the machine's cores idled; negative: unknown
 }
 
 // grace is how long an interrupted step may take to stop.
@@ -36,7 +37,7 @@ const grace = 30 * time.Second
 
 func (r runner) log(s step) string { return filepath.Join(r.logs, s.name+".log") }
 
-// run runs one step, with its output shown on out and kept.
+// run runs one step, and writes its output to out and to the log.
 func (r runner) run(ctx context.Context, s step, out io.Writer) (cost, error) {
 	c := cost{name: s.name, idle: -1}
 	log, err := os.Create(r.log(s))
@@ -59,13 +60,13 @@ func (r runner) run(ctx context.Context, s step, out io.Writer) (cost, error) {
 	return c, err
 }
 
-// command is that of a step, which SIGTERM stops when ctx ends.
+// command returns a step's command, which gets SIGTERM when ctx ends.
 func (r runner) command(ctx context.Context, s step) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, s.command[0], s.command[1:]...)
 	cmd.Env = r.env
 	if s.secluded {
 		cmd = secludedCommand(ctx, s.command)
-		cmd.Env = append(slices.Clip(r.env), "SECLUDED=1") // what needs more of a network is left out, and says so
+		cmd.Env = append(slices.Clip(r.env), "SECLUDED=1") // tests that need other networks skip themselves, and say so
 	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = grace
@@ -83,8 +84,12 @@ func (r runner) failure(s step, err error) error {
 	if readErr == nil {
 		for _, f := range failures(string(log)) {
 			fmt.Fprintf(&text, "  %s\n", f)
+			for _, line := range messages(string(log), f) {
+				fmt.Fprintf(&text, "  %s\n", line)
+			}
 		}
 	}
-	fmt.Fprintf(&text, "  log: %s\n  repeat this step: make ci ONLY=%s\n  go on from it: make ci FROM=%s", r.log(s), s.name, s.name)
+	fmt.Fprintf(&text, "  log: %s\n  repeat this step: %s ONLY=%s\n  go on from it: %s FROM=%s",
+		r.log(s), r.name, s.name, r.name, s.name)
 	return errors.Join(errors.New(text.String()), readErr)
 }

@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// secluded is the argument with which this program runs a command in the network
-// namespace that it was started in.
+// secluded is the argument with which this program runs a command in its own network namespace.
 const secluded = "secluded"
 
-// secludedCommand is a command in a network namespace of its own (network_namespaces(7)),
-// where there is nothing but loopback.
+// secludedCommand returns a command in a new network namespace (network_namespaces(7)), which has
+// only loopback.
 func secludedCommand(ctx context.Context, command []string) *exec.Cmd {
 	program, err := os.Executable()
 	if err != nil {
@@ -26,21 +25,21 @@ func secludedCommand(ctx context.Context, command []string) *exec.Cmd {
 	return cmd
 }
 
-// ownSession gives a command that has not started a session of its own. Sessions share the
-// processor evenly (sched(7), autogroups), however many processes each has, so that a lane
-// that mostly waits gets its turn at once beside one that computes.
+// ownSession starts a command in a session of its own. Sessions share the processor evenly
+// (sched(7), autogroups), however many processes each has, so that a lane that mostly waits gets
+// its turn at once beside one that computes.
 func ownSession(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setsid = true
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) } // no terminal tells it
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) } // it is not notified by a terminal
 }
 
-// canSeclude reports whether network namespaces can be made here.
+// canSeclude reports whether network namespaces can be created here.
 func canSeclude(ctx context.Context) bool { return secludedCommand(ctx, []string{"true"}).Run() == nil }
 
-// seclude turns loopback on and becomes a command. It returns only with an error.
+// seclude brings loopback up and execs a command. It returns only errors.
 func seclude(command []string) error {
 	if err := loopback(); err != nil {
 		return fmt.Errorf("turn loopback on in a network namespace: %w", err)
@@ -52,7 +51,7 @@ func seclude(command []string) error {
 	return fmt.Errorf("%s: %w", path, syscall.Exec(path, command, os.Environ()))
 }
 
-// loopback sets the interface lo up, as netdevice(7) says. Its addresses come with that.
+// loopback brings the interface lo up, as in netdevice(7), which adds its addresses.
 func loopback() error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -10,32 +10,37 @@ import (
 type step struct {
 	name    string
 	command []string
-	// lane names the steps that run in this order; those of other lanes that come directly
-	// before and after run at the same time. Empty: nothing else runs meanwhile.
+	// lane names a lane, whose steps run in this order; adjacent steps of other lanes run at the
+	// same time. Empty: the step runs alone.
 	lane string
-	// secluded: it has a network of its own beside other lanes, where it takes ports of theirs,
-	// or where it has to pass without any other network.
+	// secluded: beside other lanes, the step has a network of its own, because it uses the same
+	// ports, or has to pass without any other network.
 	secluded bool
-	// beside: other lanes run meanwhile. Lanes set it.
+	// beside: other lanes run meanwhile. Set by lanes.
 	beside bool
-	needs  string // a step before it without which it means nothing; empty: none
+	needs  string // the earlier step without which it is meaningless; empty: none
 }
 
-// steps are all steps in their order.
-func steps() []step {
-	target := func(name string) step {
-		return step{name: name, command: []string{"make", "--no-print-directory", name}}
+// gate returns the steps that every change has to pass: short ones, and with the same result each
+// time that they run on the same tree.
+func gate() []step {
+	return []step{
+		{name: "check", command: []string{".ci/check"}},
+		target("verify"),
+		target("build"),
+		target("lint"),
+		target("vulncheck"),
+		target("gate-built"),
+		isolated(in(after("gate-built", target("test")), "tests")),
+		in(after("gate-built", story("e2e-gate")), "shard"),
+		in(after("gate-built", target("chart-check")), "shard"),
+		isolated(in(after("gate-built", story("e2e-operator-gate")), "operator")),
 	}
-	// Stories mostly wait, while the tests compute. What stories run is built before, so that
-	// none of it changes under another.
-	story := func(name, lane string, secluded bool) step {
-		s := target(name)
-		s.command = append(s.command, "BUILT=1")
-		s.lane, s.secluded, s.needs = lane, secluded, "e2e-built"
-		return s
-	}
-	tests := target("test")
-	tests.lane, tests.secluded = "tests", true
+}
+
+// everything returns the steps of the gate that are not repeated more thoroughly, and all others:
+// those that take long, draw random numbers, measure, or need a container engine or other tools.
+func everything() []step {
 	return []step{
 		{name: "check", command: []string{".ci/check"}},
 		target("verify"),
@@ -43,20 +48,47 @@ func steps() []step {
 		target("lint"),
 		target("vulncheck"),
 		target("e2e-built"),
-		tests,
-		story("e2e", "shard", false),
-		story("e2e-aws", "shard", false),
-		story("e2e-operator", "operator", true),
-		target("chart-check"),
-		target("e2e-images"),
-		target("nix-check"),
-		target("terraform-check"),
-		target("integration"),
+		isolated(in(after("e2e-built", target("test-race")), "tests")),
+		in(after("e2e-built", story("e2e")), "shard"),
+		in(after("e2e-built", story("e2e-aws")), "shard"),
+		isolated(in(after("e2e-built", story("e2e-operator")), "operator")),
+		in(target("nix-check"), "shard"), // its development stacks take the ports of e2e's
+		in(target("chart-check"), "tools"),
+		in(target("e2e-images"), "images"),
+		in(target("terraform-check"), "tools"),
+		in(target("integration"), "containers"),
 	}
 }
 
-// choose returns the steps from the named one on, or only the named ones, in their order,
-// and what these need. An empty name excludes nothing.
+func target(name string) step {
+	return step{name: name, command: []string{"make", "--no-print-directory", name}}
+}
+
+// story returns the step of a target whose programs are built before, so that none changes while
+// it is used. Stories mostly wait, while the tests compute.
+func story(name string) step {
+	s := target(name)
+	s.command = append(s.command, "BUILT=1")
+	return s
+}
+
+func after(name string, s step) step {
+	s.needs = name
+	return s
+}
+
+func in(s step, lane string) step {
+	s.lane = lane
+	return s
+}
+
+func isolated(s step) step {
+	s.secluded = true
+	return s
+}
+
+// choose returns the steps from the named one on, or only the named ones, in their order, with the
+// steps that these need. An empty name excludes nothing.
 func choose(all []step, from, only string) ([]step, error) {
 	if from != "" && only != "" {
 		return nil, fmt.Errorf("-from %s and -only %s exclude each other", from, only)
@@ -84,18 +116,15 @@ func choose(all []step, from, only string) ([]step, error) {
 	return withNeeded(all, slices.DeleteFunc(slices.Clone(all), func(s step) bool { return !slices.Contains(wanted, s.name) })), nil
 }
 
-// withNeeded returns the chosen steps of all, each after the one that it needs.
-func withNeeded(all, chosen []step) (ordered []step) {
-	has := func(steps []step, name string) bool {
-		return slices.ContainsFunc(steps, func(s step) bool { return s.name == name })
-	}
+// withNeeded returns the chosen steps of all and those that they need, in the order of all: a step
+// that runs alone must not come between lanes.
+func withNeeded(all, chosen []step) []step {
+	wanted := map[string]bool{}
 	for _, s := range chosen {
-		if s.needs != "" && !has(chosen, s.needs) && !has(ordered, s.needs) {
-			ordered = append(ordered, all[slices.IndexFunc(all, func(other step) bool { return other.name == s.needs })])
-		}
-		ordered = append(ordered, s)
+		wanted[s.name] = true
+		wanted[s.needs] = true
 	}
-	return ordered
+	return slices.DeleteFunc(slices.Clone(all), func(s step) bool { return !wanted[s.name] })
 }
 
 func noStep(flag, name string, names []string) error {

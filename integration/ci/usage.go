@@ -14,10 +14,10 @@ type idleWatch struct {
 	result chan float64
 }
 
-// mostlyIdle is the share of all cores' time that has to be idle for a second to count.
+// mostlyIdle is the idle share of all cores' time from which a second counts.
 const mostlyIdle = 0.9
 
-// watchIdle begins to count. It reads /proc/stat (proc_stat(5)); elsewhere nothing is known.
+// watchIdle starts to count. It reads /proc/stat (proc_stat(5)); without it the result is unknown.
 func watchIdle() idleWatch {
 	w := idleWatch{end: make(chan struct{}), result: make(chan float64, 1)}
 	go func() {
@@ -51,13 +51,13 @@ func share(idle, seconds int, known bool) float64 {
 	return float64(idle) / float64(seconds)
 }
 
-// stop ends the count and returns the share; negative: not known.
+// stop ends the count and returns the share; negative: unknown.
 func (w idleWatch) stop() float64 {
 	close(w.end)
 	return <-w.result
 }
 
-// stat is the time that all cores together have spent, in clock ticks.
+// stat is the time of all cores together, in clock ticks.
 type stat struct{ idle, total uint64 }
 
 func (s stat) mostlyIdleSince(before stat) bool {

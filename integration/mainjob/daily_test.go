@@ -61,13 +61,16 @@ func scales(s *stack) {
 
 // replacesOne tells how soon the create is called; the benchmark's row replacement has the
 // target for it, and tests of pkg/server/reconcile hold it in simulated time.
-func replacesOne(s *stack) {
+func replacesOne(s *stack) { replacesOneBy(s, "dev-1") }
+
+// replacesOneBy is replacesOne where another server may lead dev-1.
+func replacesOneBy(s *stack, leader string) {
 	victim := s.running("dev-1")[0]
 	s.kill("dev-1", victim)
 	s.eventually("the replacement is logged", func() (bool, string) {
-		return len(s.logs("dev-1", "replacement started", "replaces="+victim)) == 1, ""
+		return len(s.logs(leader, "replacement started", "replaces="+victim)) == 1, ""
 	})
-	line := s.logs("dev-1", "replacement started", "replaces="+victim)[0]
+	line := s.logs(leader, "replacement started", "replaces="+victim)[0]
 	took := s.timeAttr(line, "create_called_at").Sub(s.timeAttr(line, "disconnected_at"))
 	s.t.Logf("create called %s after the connection broke: %s", took, line)
 	s.settle("dev-1", 2)

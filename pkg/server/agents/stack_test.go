@@ -51,7 +51,7 @@ func below(f func()) byte {
 func TestStreamsKeepNoStack(t *testing.T) {
 	shallow, deep := stackOfStream(t, 0), stackOfStream(t, 16)
 	t.Logf("%d and %d bytes of stack for each stream", shallow, deep)
-	if most := shallow + 2<<10; deep > most {
+	if most := shallow + 8<<10; deep > most { // a stack that grew for 16 KiB has 32; which ones are cached differs
 		t.Errorf("a stream that waits keeps %d bytes of stack, want about the %d of one that never needed more", deep, shallow)
 	}
 }

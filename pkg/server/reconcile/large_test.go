@@ -18,7 +18,7 @@ import (
 func large(t *testing.T) {
 	t.Helper()
 	if underRace {
-		t.Skip("SKIPPED under the race detector: make test runs it without")
+		t.Skip("SKIPPED under the race detector: make test-race runs it without")
 	}
 }
 

@@ -142,7 +142,7 @@ func TestSharedTemplate(t *testing.T) {
 func TestLargeGroupRotates(t *testing.T) {
 	bubble(t, fake.Config{Boot: fake.Fixed(30 * time.Second)}, func(t *testing.T, s *shard) {
 		size := 1000
-		if testing.Short() || underRace { // make test runs it once more without the race detector
+		if testing.Short() || underRace { // make test-race runs it once more without the race detector
 			size = 100
 		}
 		s.adjust = func(c *reconcile.Config) { c.MaxSurge = fleet.Surge{Percent: 10} }
